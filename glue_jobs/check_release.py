@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.objects import s3_store
 from slackwater.aws.resources import Resources
-from slackwater.runs.record import Run, failure_uri
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.record import Run
 from slackwater.spark.job import json_argument, run_job
 from slackwater.spark.release import check_release
 

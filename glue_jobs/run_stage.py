@@ -17,7 +17,8 @@ from slackwater.aws.clients import CONFIG, Clients
 from slackwater.aws.objects import s3_store
 from slackwater.aws.resources import Resources
 from slackwater.aws.secrets import CloudSecrets
-from slackwater.runs.record import Run, failure_uri
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.record import Run
 from slackwater.spark.job import json_argument, run_job
 from slackwater.spark.stage import StageJob, run_stage_job, store_unpublished
 from slackwater.spark.version_retention import remove_after_publication

@@ -11,6 +11,7 @@ from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late, Schedule
+from slackwater.runs.attempt_files import failure_uri, invalid_input_uri
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
@@ -19,7 +20,7 @@ from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.invalid_input import refused_input
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
-from slackwater.runs.record import Publication, Run, failure_uri, invalid_input_uri
+from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.state.verdicts import Subject

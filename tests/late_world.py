@@ -41,10 +41,11 @@ from slackwater.metrics import Metric, PutsMetric
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.pull.file_cache import version_of
+from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import Publication, Run, RunState, failure_uri, publication_uri
+from slackwater.runs.record import Publication, Run, RunState
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_functions import NoCosts

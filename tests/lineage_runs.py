@@ -14,8 +14,9 @@ from referencing import Registry, Resource
 from slackwater.arrow.messages import encode_schema
 from slackwater.arrow.reference import StepRecord
 from slackwater.lineage.run_events import RunEvents
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import Run, RunRecord, publication_uri
+from slackwater.runs.record import Run, RunRecord
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import SetExecutions, store_stage

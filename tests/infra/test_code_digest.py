@@ -155,6 +155,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.outbound.ip_addresses",
         "slackwater.outbound.guard",
         "slackwater.runs.added_objects",
+        "slackwater.runs.attempt_files",
         "slackwater.runs.inputs.manifest",
         "slackwater.runs.invalid_input",
         "slackwater.runs.record",

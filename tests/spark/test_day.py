@@ -16,9 +16,9 @@ from slackwater.arrow.reference import manifest_uri
 from slackwater.errors import DataError, DefinitionError, InputError, InputInvalid, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
+from slackwater.runs.attempt_files import invalid_input_uri, publication_uri
 from slackwater.runs.invalid_input import InvalidInput
 from slackwater.runs.period import day_of
-from slackwater.runs.record import invalid_input_uri, publication_uri
 from slackwater.spark.stage import run_stage, run_stage_job
 from slackwater.steps import registry
 from slackwater.steps.files import ProjectFiles

@@ -16,7 +16,8 @@ from slackwater.arrow.dataset import load_manifest, store_dataset
 from slackwater.arrow.exchange import read_frame, write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing, Superseded
-from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.runs.attempt_files import publication_uri
+from slackwater.runs.record import Publication, Run
 from slackwater.spark import commit as committing
 from slackwater.spark import publish as publishing
 from slackwater.spark import table as warehouse

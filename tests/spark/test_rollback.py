@@ -7,7 +7,8 @@ from datetime import date
 import pytest
 
 from slackwater.errors import AuditFailed, ObjectMissing
-from slackwater.runs.record import Publication, publication_uri
+from slackwater.runs.attempt_files import publication_uri
+from slackwater.runs.record import Publication
 from slackwater.spark.publish import earlier_rows, publish_day
 from slackwater.spark.table import tags_of
 from tests.spark.test_publish import ROWS, a_run, commits, publish, rows_of, table

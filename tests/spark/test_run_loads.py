@@ -12,8 +12,9 @@ from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
 from slackwater.errors import InputError, Superseded
 from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.attempt_files import loads_uri
 from slackwater.runs.period import day_of, parse_date
-from slackwater.runs.record import Loads, loads_uri
+from slackwater.runs.record import Loads
 from slackwater.spark import run_loads as loads_module
 from slackwater.spark.run_loads import run_loads
 from slackwater.steps.files import ProjectFiles

@@ -14,7 +14,7 @@ from slackwater.errors import DataError, DefinitionError, ObjectMissing
 from slackwater.late.changes.pairs import comparison_uri, split_run_prefix, split_uri
 from slackwater.late.comparison import RowCounts, Split
 from slackwater.pipeline.definition import StepUse
-from slackwater.runs.record import publication_uri, unpublished_uri
+from slackwater.runs.attempt_files import publication_uri, unpublished_uri
 from slackwater.spark.compare.split import split_versions
 from slackwater.spark.stage import StageJob, store_unpublished
 from tests.independent import assert_same_table, daily_delays

@@ -19,7 +19,7 @@ from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.file_cache import FileCounts
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import error_response
-from slackwater.runs.record import publication_uri
+from slackwater.runs.attempt_files import publication_uri
 from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_functions import resources_of, use_resources

@@ -244,14 +244,14 @@ class FunctionResources(Resources):
         )
 
     def put_verdict(self, verdict: Verdict) -> None:
-        """Store a verdict, then have the runs and the published days looked at that may have read its period.
+        """Store a verdict that changes something, and have the runs and days looked at that may have read its period.
 
-        A `pass` is not stored if its giver has said nothing else: a partner may send one for each hour, and all are
-        read. Raises `CloudError` if it is not stored.
+        Raises `CloudError` if it is not stored.
         """
+        from slackwater.state.partner_verdicts import changes_something
+
         subject = Subject(verdict.of, verdict.name)
-        before = self.verdict_table.verdicts(subject, verdict.period, verdict.period)
-        if not verdict.is_failure and not any(each.giver == verdict.giver and each.is_failure for each in before):
+        if not changes_something(verdict, self.verdict_table.verdicts(subject, verdict.period, verdict.period)):
             return
         self.verdict_table.put_verdicts([verdict])
         self.once.wake_requests.wake_verdict(subject, [verdict.period], verdict.at)

@@ -27,12 +27,20 @@ COUNT_STYLES = {"complete": "green", "short": "red", "surplus": "yellow", "unkno
 """The colours of states of counts."""
 # The least width to which a column of text is folded, even if the table is then wider than the terminal.
 _FOLDED_WIDTH = 12
+# Characters of an event or a row that a terminal shows.
+_CONTENT_WIDTH = 60
 
 
 def print_json(value: Any) -> None:
     """Print the one JSON document of a command, converted by `to_json_value`."""
     # NaN and infinities are converted to null before: `allow_nan=False` makes sure that none is left.
     sys.stdout.write(json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def cut(content: str) -> str:
+    """Return an event or a row as a table shows it: on a terminal, at most 60 characters."""
+    is_cut = sys.stdout.isatty() and len(content) > _CONTENT_WIDTH
+    return f"{content[: _CONTENT_WIDTH - 3]}..." if is_cut else content
 
 
 def to_json_value(value: Any) -> Any:  # noqa: PLR0911 - one return for each type

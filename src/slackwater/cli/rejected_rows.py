@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from slackwater.cli.command import Result, Session
 from slackwater.cli.names import shown
-from slackwater.cli.output import print_table, print_text, to_json_value
+from slackwater.cli.output import cut, print_table, print_text, to_json_value
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.client.days.rejected_rows import RejectedRow
-
-# Characters of a row that a terminal shows.
-_ROW_WIDTH = 60
 
 
 def list_rejected_rows(session: Session, pipeline: str, date: str | None) -> Result:
@@ -40,13 +36,8 @@ def list_rejected_rows(session: Session, pipeline: str, date: str | None) -> Res
 
     def view() -> None:
         print_text(f"{shown(pipeline)} {date}, attempt {attempt}: {counted(sum(counts.values()), 'row')} rejected")
-        rows = [(*key, number, _cut(json.dumps(to_json_value(first[key].row)))) for key, number in counts.items()]
+        rows = [(*key, number, cut(json.dumps(to_json_value(first[key].row)))) for key, number in counts.items()]
         print_table(("step", "rule", "reason", "rejected", "first row"), rows)
 
     document = {"pipeline": pipeline, "date": date, "attempt": attempt, "rules": rules}
     return Result(document, view if rules else f"the published run of {shown(pipeline)} {date} has rejected no rows")
-
-
-def _cut(row: str) -> str:
-    is_cut = sys.stdout.isatty() and len(row) > _ROW_WIDTH
-    return f"{row[: _ROW_WIDTH - 3]}..." if is_cut else row

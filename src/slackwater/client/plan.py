@@ -73,7 +73,7 @@ def make_plan(
         return Plan(changes=())
     # Commands compare each time, and without changes need not wait for these imports.
     from slackwater.client.days.backfill_plan import FIRST_DATE, LAST_DATE
-    from slackwater.runs.freeze import is_stale
+    from slackwater.runs.run_identity import is_stale
 
     files, limit = project.model_copy(update={"code": deployed.code}), None if pipelines is None else NOTED_DAYS
     stale, older, kept = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()

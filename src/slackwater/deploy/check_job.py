@@ -17,8 +17,9 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.deploy.finding import Clients, Finding, failed, ok
 from slackwater.errors import SlackwaterError
 from slackwater.project.installation import pipeline_frame
+from slackwater.runs.attempt_files import failure_uri
 from slackwater.runs.outcome import failure_message
-from slackwater.runs.record import Run, failure_uri
+from slackwater.runs.record import Run
 
 # Stands for the pipeline: the job writes one row of the date to the table of this name. The name of a pipeline begins
 # with a letter.

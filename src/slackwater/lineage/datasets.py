@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from slackwater import __version__
 from slackwater.arrow.reference import StepRecord
+from slackwater.lineage.loads import written_by
 from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.period import partition_values
 from slackwater.storage import split_uri
@@ -130,7 +131,7 @@ def assertions(step: StepRecord) -> list[Json]:
                 "assertion": result["rule"],
                 "success": result["failed"] == 0,
                 **of_column,
-                "severity": "error" if result["severity"] == "fail" else "warn",
+                "severity": "error" if result["severity"] in {"fail", "invalidate"} else "warn",
                 "name": " ".join((step.name, result["rule"], *columns)),
                 "actual": f"{result['failed']} of {result['checked']} failed",
             }
@@ -140,18 +141,14 @@ def assertions(step: StepRecord) -> list[Json]:
 
 def loaded_datasets(step: StepRecord, files: str) -> Iterator[Json]:
     """Yield what a load step has written; `files` is the URI prefix of the project's files."""
-    for key, value in step.effect.items():
-        kind, dot, of_input = key.partition(".")
-        target = str(value)
+    for kind, target, rows, size in written_by(step):
         if kind == "path":
-            name, count = s3_object(f"{files}{target}"), "rows"
-        elif kind == "table" and "url" in step.parameters:
-            name, count = _database_table(str(step.parameters["url"]), target), "rows_inserted"
+            name = s3_object(f"{files}{target}")
+        elif "url" in step.parameters:
+            name = _database_table(str(step.parameters["url"]), target)
         else:
             continue
-        rows = step.effect.get(f"{count}{dot}{of_input}")
         numbers = {} if rows is None else {"rowCount": rows}
-        size = step.effect.get(f"bytes{dot}{of_input}")
         numbers |= {} if size is None else {"size": size}
         statistics = facet("OutputStatisticsOutputDatasetFacet", **numbers)
         yield dataset(name, outputFacets={"outputStatistics": statistics})

@@ -15,8 +15,10 @@ from slackwater.lineage.graph import (
     VersionLineage,
     VersionRead,
 )
+from slackwater.lineage.loads import written_by
+from slackwater.runs.attempt_files import loads_uri
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, run_manifest
-from slackwater.runs.record import DayRecord, Loads, Publication, PublishedRun, RunRecord, loads_uri, tagged_attempt
+from slackwater.runs.record import DayRecord, Loads, Publication, PublishedRun, RunRecord, tagged_attempt
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Verdict
@@ -67,7 +69,7 @@ class Upstream:
 
     def has_newest_rows(self, item: InputObject, newest: PublishedRun | None) -> bool:
         """Return whether a published day that was read has the rows of its newest version."""
-        return newest is not None and item.etag == (newest.publication.content or newest.run.tag)
+        return newest is not None and item.etag == newest.rows_digest
 
     def _version(self, record: RunRecord, publication: Publication) -> VersionLineage:
         run = record.run
@@ -136,13 +138,8 @@ class Upstream:
         except ObjectMissing:  # it has no load steps, or they have not ended
             return
         for step in loads.steps:
-            for key, target in step.effect.items():
-                # With several inputs, a step has an effect for each of them: `path.NAME`.
-                kind, dot, of_input = key.partition(".")
-                if kind in {"path", "table"}:
-                    count = "rows" if kind == "path" else "rows_inserted"
-                    rows = step.effect.get(f"{count}{dot}{of_input}")
-                    yield Loaded(name=step.name, step=step.step, target=str(target), rows=rows)
+            for written in written_by(step):
+                yield Loaded(name=step.name, step=step.step, target=written.target, rows=written.rows)
 
 
 def _totals(items: Iterable[InputObject]) -> dict[str, int]:

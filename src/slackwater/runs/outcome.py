@@ -24,22 +24,13 @@ from slackwater.errors import (
 )
 from slackwater.metrics import Metric, PutsMetric, Warns
 from slackwater.runs.arrivals import SendsArrivals, day_published
+from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.period import is_hour
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
-from slackwater.runs.record import (
-    DayRecord,
-    Publication,
-    PublishedRun,
-    Run,
-    RunReason,
-    RunRecord,
-    RunState,
-    failure_uri,
-    publication_uri,
-)
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunReason, RunRecord, RunState
 from slackwater.runs.rollback import rollback_hold
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore, stored_reason
@@ -203,11 +194,10 @@ class RunRecorder:
                 # In the same transaction: no check sees the earlier version without the hold.
                 update["hold"] = rollback_hold(record, now=now)
             self.table.save(released(day, run).model_copy(update=update), ended)
-        if run.through:
-            # The period has not ended: nothing but readers of the table learns of this version.
-            if self.on_ended and record.state is not RunState.FAILED:
-                self.on_ended(run)
-        elif record.state is not RunState.FAILED:
+        if record.state is RunState.FAILED:
+            return RecordedPublication(publication, is_new)
+        # Nobody but readers of the table learns of a version of a period that has not ended.
+        if run.through is None:
             # After the publication: without it, the day still waits for a run.
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
             if is_changed:
@@ -216,8 +206,8 @@ class RunRecorder:
             if self.wake_day:
                 # Also with the same rows: this version has no verdict yet.
                 self.wake_day(run.pipeline, run.date)
-            if self.on_ended:
-                self.on_ended(run)
+        if self.on_ended:
+            self.on_ended(run)
         return RecordedPublication(publication, is_new)
 
     def _published_as(self, day: DayRecord, run: Run, publication: Publication, *, now: datetime) -> dict[str, object]:

@@ -11,8 +11,9 @@ from slackwater.arrow.dataset import count_files, find_reference, load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord, manifest_uri
 from slackwater.errors import ObjectMissing
 from slackwater.model import Record
+from slackwater.runs.attempt_files import loads_uri
 from slackwater.runs.finished_stages import finished_stages
-from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
+from slackwater.runs.record import Loads, RunRecord, StageRecord
 from slackwater.runs.step_versions import attempt_prefix, step_references, stored_names
 from slackwater.storage import ObjectStore
 

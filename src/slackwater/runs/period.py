@@ -114,6 +114,14 @@ def period_at(instant: datetime, pipeline: Pipeline) -> Period:
     return period_of(f"{instant.astimezone(UTC):%Y-%m-%dT%H}", "UTC")
 
 
+def names_in_hour(start: datetime, pipeline: Pipeline) -> set[str]:
+    """Return the names of the pipeline's periods that an hour of UTC belongs to: two days if a midnight is in it.
+
+    Raises `OverflowError` if the local date is not in a year from 1 to 9999.
+    """
+    return {period_at(instant, pipeline).name for instant in (start, start + HOUR - timedelta.resolution)}
+
+
 def check_kind(name: str, pipeline: Pipeline, *, argument: str = "date") -> None:
     """Raise `InputError`, with the argument's name, unless this is the name of a period of the pipeline."""
     expected = "an hour of UTC such as 2013-03-10T15" if pipeline.period == "hour" else "a date such as 2013-03-10"

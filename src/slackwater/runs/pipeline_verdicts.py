@@ -7,15 +7,17 @@ publishes the same day clears what the pipeline has said because of this day, an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from slackwater.runs.attempt_files import invalid_input_uri
 from slackwater.runs.holds import MAX_REASON
+from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import run_manifest
 from slackwater.runs.invalid_input import InvalidInput, refused_input
 from slackwater.runs.period import period_of
-from slackwater.runs.record import Run, RunRecord, invalid_input_uri
+from slackwater.runs.record import Run, RunRecord
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import version_read
 from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, failures, new_verdict
@@ -51,10 +53,12 @@ class PipelineVerdicts:
             return
         refused = InvalidInput.model_validate_json(self.store.get(invalid_input_uri(record.run.prefix)))
         for subject, periods in self._periods(refused).items():
-            own = self._own(subject, periods, record.run)
-            given = {(verdict.period, verdict.version) for verdict in own if verdict.principal == _name(record.run)}
+            names = sorted(name for name, _ in periods)
+            before = self.table.verdicts(subject, names[0], names[-1])
+            # By an earlier call.
+            given = {(item.period, item.version) for item in before if item.principal == _name(record.run)}
             reason = refused.reason[:MAX_REASON]
-            self._give(subject, periods - given, "fail", record.run, reason=reason, at=record.ended_at)
+            self._give(subject, periods - given, "fail", record.run, before, reason=reason, at=record.ended_at)
 
     def of_published(self, records: Iterable[RunRecord], *, at: datetime | None = None) -> None:
         """Clear what the pipelines have said because of the same days, about what published runs have read.
@@ -63,37 +67,33 @@ class PipelineVerdicts:
         """
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
-            if ended := at or record.ended_at:
-                reason = f"attempt {record.run.attempt} has published"
-                for subject, periods in self._own_failures(record, subjects, at).items():
-                    self._give(subject, periods, "pass", record.run, reason=reason, at=ended)
+            # A run of an older version does not say what it has read: the next one clears.
+            if record.reads and (ended := at or record.ended_at):
+                for subject in sorted(subjects & _read_by(record.reads)):
+                    self._clear(subject, record.run, record.reads, latest=at, ended=ended)
 
-    def _own_failures(
-        self, record: RunRecord, subjects: set[Subject], at: datetime | None
-    ) -> Mapping[Subject, set[_Period]]:
-        """Return what has failed because of the run's day, of all that the run has read."""
-        found = dict[Subject, set[_Period]]()
-        for subject in sorted(subjects & _read_by(record, subjects)):
-            first, last = "0000", "9999"
-            if record.reads and subject.of == "source":
-                # All hours of the day, also those whose events are gone.
-                day = period_of(record.run.date, record.reads.timezone)
-                hours = [f"{partition.date}T{partition.hour}" for partition in day.partitions()]
-                first, last = hours[0], hours[-1]
-            own = (item for item in self.table.verdicts(subject, first, last) if item.giver == _giver(record.run))
-            # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
-            failed = {(item.period, item.version) for item in failures(own) if at is None or item.at <= at}
-            if failed:
-                found[subject] = failed
+    def _clear(
+        self, subject: Subject, run: Run, reads: InputDefinition, *, latest: datetime | None, ended: datetime
+    ) -> None:
+        """Clear what has failed because of the run's day, of all that the run has read of a source or a pipeline."""
+        first, last = "0000", "9999"
+        if subject.of == "source":
+            # All hours of the day, also those whose events are gone.
+            hours = [f"{item.date}T{item.hour}" for item in period_of(run.date, reads.timezone).partitions()]
+            first, last = hours[0], hours[-1]
+        before = self.table.verdicts(subject, first, last)
+        # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
+        periods = {
+            (item.period, item.version)
+            for item in failures(item for item in before if item.giver == _giver(run))
+            if latest is None or item.at <= latest
+        }
         # The manifest may be large, and only it names versions.
-        if any(subject.of == "pipeline" or record.reads is None for subject in found):
-            manifest = run_manifest(self.store, record.run)
+        if periods and subject.of == "pipeline":
+            manifest = run_manifest(self.store, run)
             read = self._periods(refused_input("", manifest.objects if manifest else ()))
-            found = {
-                subject: failed if subject.of == "source" and record.reads else failed & read.get(subject, set())
-                for subject, failed in found.items()
-            }
-        return found
+            periods &= read.get(subject, set())
+        self._give(subject, periods, "pass", run, before, reason=f"attempt {run.attempt} has published", at=ended)
 
     def _periods(self, read: InvalidInput) -> dict[Subject, set[_Period]]:
         found = defaultdict[Subject, set[_Period]](set)
@@ -104,19 +104,20 @@ class PipelineVerdicts:
             found[Subject("pipeline", pipeline)].add((date, version))
         return found
 
-    def _about(self, subject: Subject, periods: set[_Period]) -> list[Verdict]:
-        names = sorted(name for name, _ in periods)
-        return self.table.verdicts(subject, names[0], names[-1])
-
-    def _own(self, subject: Subject, periods: set[_Period], run: Run) -> list[Verdict]:
-        return [verdict for verdict in self._about(subject, periods) if verdict.giver == _giver(run)]
-
     def _give(
-        self, subject: Subject, periods: set[_Period], quality: Quality, run: Run, *, reason: str, at: datetime
+        self,
+        subject: Subject,
+        periods: set[_Period],
+        quality: Quality,
+        run: Run,
+        before: Iterable[Verdict],
+        *,
+        reason: str,
+        at: datetime,
     ) -> None:
+        """Store verdicts; `before` are those about these periods."""
         if not periods:
             return
-        before = self._about(subject, periods)
         # Newer than those that it replaces, also if their writers' time is ahead of ours.
         at = max([at, *(verdict.at + _INSTANT for verdict in before if verdict.giver in {"", _giver(run)})])
         given = [
@@ -145,10 +146,7 @@ def _name(run: Run) -> str:
     return f"pipeline {run.pipeline} of {run.date}, attempt {run.attempt}"
 
 
-def _read_by(record: RunRecord, subjects: set[Subject]) -> set[Subject]:
-    """Return what a run has read by its definition; all subjects if that is not known."""
-    if record.reads is None:
-        return subjects
-    # Those of other systems have no verdicts.
-    tables = {Subject("pipeline", item.table) for item in record.reads.tables}
-    return tables | {Subject("source", name) for name in record.reads.sources}
+def _read_by(reads: InputDefinition) -> set[Subject]:
+    """Return what a run has read by its definition. Tables of other systems have no verdicts."""
+    tables = {Subject("pipeline", item.table) for item in reads.tables}
+    return tables | {Subject("source", name) for name in reads.sources}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from datetime import datetime
 from enum import StrEnum
@@ -25,15 +24,6 @@ class RunState(StrEnum):
     RUNNING = "running"
     PUBLISHED = "published"
     FAILED = "failed"
-
-
-def run_identity(*, pipeline: str, date: str, manifest: str, definition: str) -> str:
-    """Return the id of a run: 32 hex digits, which are equal if and only if all arguments are equal.
-
-    `manifest` and `definition` are the digests of the input manifest and of the pipeline's definition.
-    """
-    # 128 bits of the SHA-256 leave room for the id in names of limited length, such as EMR's client token of 64.
-    return hashlib.sha256("\n".join((pipeline, date, manifest, definition)).encode()).hexdigest()[:32]
 
 
 RUN_LIMIT = 1024
@@ -111,35 +101,6 @@ def tagged_attempt(tag: str | None) -> int:
     """Return the attempt that has published the version with this Iceberg tag; 0 for a tag of another system."""
     match = VERSION_TAG.fullmatch(tag or "")
     return int(match[2]) if match else 0
-
-
-def failure_uri(prefix: str) -> str:
-    """Return the URI at which a failed job of an attempt writes its error. `prefix` is `Run.prefix`."""
-    return f"{prefix}failure.txt"
-
-
-def invalid_input_uri(prefix: str) -> str:
-    """Return the URI at which a job writes the input that a rule of severity `invalidate` has refused.
-
-    `prefix` is `Run.prefix`.
-    """
-    return f"{prefix}invalid-input.json"
-
-
-def publication_uri(prefix: str) -> str:
-    """Return the URI at which the last stage's job of an attempt writes its `Publication`. `prefix` is `Run.prefix`."""
-    # Outside of every `stage_prefix`, so that a stage may have any name.
-    return f"{prefix}publication.json"
-
-
-def unpublished_uri(prefix: str) -> str:
-    """Return the URI at which a job that publishes nothing writes the `ArrowReference` of its last stage."""
-    return f"{prefix}unpublished.json"
-
-
-def loads_uri(prefix: str) -> str:
-    """Return the URI at which the last stage's job of an attempt writes its `Loads`. `prefix` is `Run.prefix`."""
-    return f"{prefix}loads.json"
 
 
 class Loads(Record):
@@ -290,6 +251,11 @@ class PublishedRun(UpdatedRecord):
     publication: Publication
     at: datetime
     """When the publication was recorded, UTC."""
+
+    @property
+    def rows_digest(self) -> str:
+        """What identifies the rows, for their readers: of a version that an older release has published, its tag."""
+        return self.publication.content or self.run.tag
 
 
 class NotificationClaim(UpdatedRecord):

@@ -21,8 +21,9 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed, ObjectMissing
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.period import partition_values
-from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.runs.record import Publication, Run
 from slackwater.spark.commit import Audited, commit_day, find_commit, snapshot_identity, withdraw_if_superseded
 from slackwater.spark.job import log
 from slackwater.spark.table import create_tag, quoted_table, rows_of_version, tags_of, with_missing_columns

@@ -13,7 +13,8 @@ from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import ArrowManifest, StepRecord
 from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.definition import Pipeline, StepUse
-from slackwater.runs.record import Loads, Run, loads_uri
+from slackwater.runs.attempt_files import loads_uri
+from slackwater.runs.record import Loads, Run
 from slackwater.spark.commit import refuse_if_superseded, snapshot_identity
 from slackwater.spark.job import log
 from slackwater.spark.table import quoted_table

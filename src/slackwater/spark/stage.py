@@ -21,10 +21,11 @@ from slackwater.outbound.guard import Outbound
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
+from slackwater.runs.attempt_files import invalid_input_uri, unpublished_uri
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.invalid_input import refused_input
 from slackwater.runs.period import period_of
-from slackwater.runs.record import Run, invalid_input_uri, unpublished_uri
+from slackwater.runs.record import Run
 from slackwater.spark.inputs import FrozenInputs
 from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows

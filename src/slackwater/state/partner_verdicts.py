@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -33,6 +34,14 @@ class _Document(Model):
     hour: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d$")]
     quality: Quality
     reason: Annotated[str, Field(pattern=r"\S", max_length=1000)]
+
+
+def changes_something(verdict: Verdict, before: Iterable[Verdict]) -> bool:
+    """Return whether a verdict has to be stored beside those about its period.
+
+    A `pass` of a giver who has said nothing else changes nothing. A partner may send one for each hour; all are read.
+    """
+    return verdict.is_failure or any(each.giver == verdict.giver and each.is_failure for each in before)
 
 
 def read_verdict(body: bytes, source: str, *, principal: str, now: datetime) -> Verdict:

@@ -19,8 +19,8 @@ from slackwater.errors import AccessDenied, Throttled
 from slackwater.late.arrival_messages import read_message
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.project.project import Project
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import publication_uri
 from slackwater.state.conditions import Evaluation, Outcome
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject

@@ -12,17 +12,9 @@ from slackwater.cli.main import run
 from slackwater.client.plan import NOTED_DAYS, make_plan
 from slackwater.errors import AccessDenied
 from slackwater.project.project import CodeDigests, Project
-from slackwater.runs.freeze import new_run_id
 from slackwater.runs.holds import inputs_of
-from slackwater.runs.record import (
-    DayRecord,
-    Hold,
-    PublishedRun,
-    Resolution,
-    ResolutionAction,
-    RunRecord,
-    RunState,
-)
+from slackwater.runs.record import DayRecord, Hold, PublishedRun, Resolution, ResolutionAction, RunRecord, RunState
+from slackwater.runs.run_identity import new_run_id
 from tests.example_project import EXAMPLE, PROJECT, example_project
 from tests.fakes_cli import BEGIN, a_client, use_client
 from tests.fakes_runs import DictRunTable

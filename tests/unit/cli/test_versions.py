@@ -9,7 +9,8 @@ import pytest
 
 from slackwater.arrow.reference import StepRecord
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.record import Loads, loads_uri
+from slackwater.runs.attempt_files import loads_uri
+from slackwater.runs.record import Loads
 from tests.example_project import PROJECT
 from tests.fakes_check import World
 from tests.fakes_cli import a_client, use_client

@@ -30,8 +30,8 @@ from slackwater.runs.record import (
     RunRecord,
     RunState,
     StageRecord,
-    run_identity,
 )
+from slackwater.runs.run_identity import run_identity
 from tests.fakes_cli import BEGIN, FakeObjects, Pages, a_client
 from tests.fakes_runs import DictRunTable
 from tests.pauses import record_pauses

@@ -13,7 +13,8 @@ from slackwater.aws.executions.state_machines import StateMachines
 from slackwater.client.days.attempts import Attempt
 from slackwater.client.days.runs import RunSeconds
 from slackwater.client.days.timeline import SlowestStep, StageTime, StepTime, read_timeline, rows_read, slowest_step
-from slackwater.runs.record import Loads, Publication, RunRecord, RunState, StageRecord, loads_uri
+from slackwater.runs.attempt_files import loads_uri
+from slackwater.runs.record import Loads, Publication, RunRecord, RunState, StageRecord
 from tests.fakes_cli import BEGIN, FakeEmr, FakeStates
 from tests.fakes_runs import DictStore, store_stage
 from tests.unit.client.test_runs import RUN

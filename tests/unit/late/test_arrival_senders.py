@@ -21,8 +21,9 @@ from slackwater.receiver.commits import FileCommitted
 from slackwater.receiver.pull.fetch_result import FetchResult
 from slackwater.receiver.pull.file_cache import EntryChanged
 from slackwater.runs.arrivals import DayPublished
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import RunState, publication_uri
+from slackwater.runs.record import RunState
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days

@@ -16,10 +16,10 @@ from slackwater.late.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
 from slackwater.receiver.event_counts import EventCount
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost_recorder import RecordedCosts
 from slackwater.runs.pipeline_records import ArrivalHistory, CountedRerun, RerunUsage
-from slackwater.runs.record import publication_uri
 from slackwater.sources.counts import Counts
 from slackwater.sources.partitions import Partition
 from slackwater.state.messages import read_message

@@ -13,7 +13,8 @@ from slackwater.late.check.metrics import days_on_hold as count_days_on_hold
 from slackwater.late.check.record_holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.pending import pending_check
-from slackwater.runs.record import DayRecord, Hold, ResolutionAction, failure_uri
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.record import DayRecord, Hold, ResolutionAction
 from tests.fakes_check import NOW, PIPELINE
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns

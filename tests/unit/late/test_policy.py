@@ -8,7 +8,8 @@ from slackwater.errors import DayChanged
 from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late
-from slackwater.runs.record import RunState, failure_uri
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.record import RunState
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
 

@@ -14,8 +14,9 @@ from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.project.project import CodeDigests
+from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.freeze import FreezeAction
-from slackwater.runs.record import DayRecord, Hold, Run, RunState, failure_uri, publication_uri
+from slackwater.runs.record import DayRecord, Hold, Run, RunState
 from tests.fakes_check import PIPELINE, PUBLICATION, five_days, freezer_of
 from tests.unit.late.test_new_definition import STEPS, define
 from tests.unit.late.test_removed_files import PulledDay

@@ -15,9 +15,10 @@ from slackwater.late.comparison import Cause, MetricChange, MetricSplit, RowCoun
 from slackwater.late.report.document import change_document
 from slackwater.late.report.message import compose
 from slackwater.late.report.page import report_page
+from slackwater.runs.attempt_files import failure_uri
 from slackwater.runs.inputs.input_definition import InputDefinition, NamedTable
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.record import JobFiles, RunRecord, RunState, failure_uri
+from slackwater.runs.record import JobFiles, RunRecord, RunState
 from tests.fakes_comparison import FROZEN, comparison, version
 from tests.fakes_functions import use_resources
 from tests.fakes_notification import a_run

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.runs.record import Loads, RunRecord, loads_uri
+from slackwater.runs.attempt_files import loads_uri
+from slackwater.runs.record import Loads, RunRecord
 from tests.lineage_runs import RESULTS, Runs, a_step
 
 

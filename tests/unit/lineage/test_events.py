@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.lineage.datasets import _VERSIONS
+from slackwater.lineage.datasets import _VERSIONS, assertions
 from slackwater.runs.record import RunState
 from tests.fakes_check import PIPELINE
 from tests.lineage_runs import GLUE, OF, RESULTS, SCHEMAS, a_step, validated
@@ -86,6 +86,13 @@ def test_a_check_of_an_input_is_an_assertion_about_it(runs, daily):
         ("range", "distance", True, "error"), ("allowed", "origin", False, "warn"), ("unique", None, True, "warn"),
     ]  # fmt: skip
     assert (found[1]["actual"], found[2]["name"]) == ("2 of 10 failed", "checked_flights unique carrier flight")
+
+
+def test_a_rule_that_refuses_its_input_is_an_error():
+    result = {"rule": "row_count", "columns": [], "severity": "invalidate", "failed": 1, "checked": 7}
+    step = a_step("checked", "data_quality", {"flights": 7}, effect={"results": [result]})
+    [found] = assertions(step)
+    assert (found["success"], found["severity"]) == (False, "error")
 
 
 def test_a_check_of_the_rows_of_a_step_is_an_assertion_of_its_stage(runs):

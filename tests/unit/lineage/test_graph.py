@@ -18,8 +18,9 @@ from slackwater.lineage import downstream, upstream
 from slackwater.lineage.graph import Lineage
 from slackwater.pipeline.definition import StepUse
 from slackwater.pipeline.table_inputs import TableInput
+from slackwater.runs.attempt_files import loads_uri
 from slackwater.runs.inputs.manifest import InputObject
-from slackwater.runs.record import Loads, loads_uri
+from slackwater.runs.record import Loads
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject, new_verdict
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World

@@ -6,12 +6,14 @@ import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project.project import CodeDigests
-from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder, failure_message
-from slackwater.runs.record import Hold, Publication, RunState, failure_uri
+from slackwater.runs.record import Hold, Publication, RunState
+from slackwater.runs.run_identity import is_stale
 from slackwater.sources.partitions import Partition
 from tests.example_project import example_project
 from tests.fakes_check import KEPT

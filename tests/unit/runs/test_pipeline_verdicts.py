@@ -15,9 +15,10 @@ from slackwater.late.decision import DecisionRule
 from slackwater.late.monitor import Monitor
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
-from slackwater.runs.record import JobFiles, publication_uri
+from slackwater.runs.record import JobFiles
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts, failures, new_verdict
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days, freezer_of

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater.runs.freeze import run_reasons
 from slackwater.runs.record import Run, RunReason, RunRecord, RunState
+from slackwater.runs.run_identity import run_reasons
 from tests.fakes_runs import LONGEST_RUN
 
 pytestmark = pytest.mark.unit

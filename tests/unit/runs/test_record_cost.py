@@ -16,9 +16,10 @@ from slackwater.aws.function_resources import function_resources
 from slackwater.costs.cost import RunCost
 from slackwater.errors import AccessDenied, Throttled
 from slackwater.metrics import Metric
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
+from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_functions import use_resources
 from tests.fakes_interleaving import take_turns

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from slackwater.runs.record import RUN_LIMIT, Run, failure_uri, publication_uri
+from slackwater.runs.attempt_files import failure_uri, publication_uri
+from slackwater.runs.record import RUN_LIMIT, Run
 from tests.fakes_runs import LONGEST_RUN as LONGEST
 
 pytestmark = pytest.mark.unit

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
+from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.period import day_of, partition_of
-from slackwater.runs.record import publication_uri
 from slackwater.runs.waits.days import ProjectDays
 from slackwater.runs.waits.evaluation import InputEvaluator
 from slackwater.runs.waits.verdicts import VerdictReader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
 from slackwater.cli.options import argument, date_option, option
-from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.cli.output import cut, print_note, print_table, print_text
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 from slackwater.progress import ProgressBoard, TaskState
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # Days that are read by default, today included.
 _DEFAULT_DAYS = 7
 _TERMINAL_EVENTS = 20
-# Characters of an event that a terminal shows.
-_EVENT_WIDTH = 60
 
 Date = Annotated[str | None, date_option("--date", text="Events that were received on this day (UTC).")]
 
@@ -185,19 +183,13 @@ def _period(days: Sequence[str]) -> str:
     return f"on {days[0]}" if len(days) == 1 else f"since {days[-1]}"
 
 
-def _cut(content: str) -> str:
-    """Return an event as a terminal shows it."""
-    is_cut = sys.stdout.isatty() and len(content) > _EVENT_WIDTH
-    return f"{content[: _EVENT_WIDTH - 3]}..." if is_cut else content
-
-
 def _print_rules(days: Sequence[RejectedDay]) -> None:
     """Print a table of the rules of each day of a source."""
     rows = []
     for day in days:
         for rule, events in day.rules.most_common():
             example = day.examples[rule]
-            rows.append((day.date, rule, events, day.sent_again[rule], example.reason, _cut(example.record.text)))
+            rows.append((day.date, rule, events, day.sent_again[rule], example.reason, cut(example.record.text)))
     print_text("")
     print_table(("date (UTC)", "rule", "rejected", "sent again", "first reason", "first event"), rows)
 
@@ -215,7 +207,7 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
             record, reason = event.record, event.record.reason
             if event.newest and event.newest[1:] != (record.rule, record.reason):
                 reason = f"{event.reason} (first {record.rule}: {record.reason})"
-            rows.append((record.index, record.line, event.rule, reason, _cut(record.text)))
+            rows.append((record.index, record.line, event.rule, reason, cut(record.text)))
         print_text(f"{source} {date}: {counted(len(rows), 'event')} of batch {batch}, {origin}", style="bold")
         print_table(("index", "line", "rule", "reason", "event"), rows)
         if more := sum(event.record.rows - 1 for event in of_batch):

@@ -26,8 +26,8 @@ from slackwater.client.days.executions import Executions, execution_error, ignor
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
 from slackwater.late.decision import DayDecision
 from slackwater.project.project import Project
-from slackwater.runs.freeze import is_stale
 from slackwater.runs.record import ActiveRun, Run
+from slackwater.runs.run_identity import is_stale
 from slackwater.runs.table import RunTable, is_running
 from slackwater.storage import ObjectStore
 

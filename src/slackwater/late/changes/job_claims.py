@@ -13,7 +13,8 @@ from pydantic import AwareDatetime
 
 from slackwater.late.changes.pairs import comparison_uri, comparisons_prefix, job_started_uri, stored_pairs
 from slackwater.model import Record
-from slackwater.runs.record import DayRecord, failure_uri
+from slackwater.runs.attempt_files import failure_uri
+from slackwater.runs.record import DayRecord
 from slackwater.storage import ObjectStore, StoredObject
 
 MAX_FAILED_JOBS = 5

@@ -14,7 +14,7 @@ from pydantic import Field
 from slackwater.late.comparison import PublishedVersion
 from slackwater.model import Record
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.record import failure_uri
+from slackwater.runs.attempt_files import failure_uri
 from slackwater.storage import ObjectStore
 
 _FOLDER = re.compile(r"(\d+)-(\d+)/")

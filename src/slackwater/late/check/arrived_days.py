@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from slackwater.late.arrival_messages import ArrivalMessage, DayDeferred, ObjectWritten
 from slackwater.late.check.window_dates import check_window
@@ -14,7 +14,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
 from slackwater.runs.inputs.table_inputs import reading_periods
-from slackwater.runs.period import HOUR, period_at, start_of
+from slackwater.runs.period import names_in_hour, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
 
@@ -110,9 +110,8 @@ def _arrived(
 
 def _periods(partition: Partition, pipeline: Pipeline) -> set[str]:
     """Return the days that the hour belongs to, two if a local midnight is in it, or itself."""
-    start = start_of(partition)
     try:
-        return {period_at(instant, pipeline).name for instant in (start, start + HOUR - timedelta.resolution)}
+        return names_in_hour(start_of(partition), pipeline)
     except OverflowError:
         return {partition.date}  # The local date is before the year 1, or after the year 9999.
 

@@ -19,7 +19,6 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
-from slackwater.runs.freeze import new_run_id
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
 from slackwater.runs.inputs.listing import DayListing, InputListing
@@ -29,6 +28,7 @@ from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import HOUR, Period
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
+from slackwater.runs.run_identity import new_run_id
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source

@@ -110,39 +110,51 @@ class EventsApi:
         another 4xx when it is refused as a whole. Raises `CloudError` or `PartnerError`; then the partner has to send
         the same report again.
         """
-        try:
-            grant, source = self._authorize(source_name, headers)
+
+        def store(source: Source, principal: str) -> dict[str, Any]:
             if source.counts is None:
                 message = f"the source {source.source!r} takes no counts: ask its operators for `counts`"
-                return error_response(404, "no_such_source", message)
-            if check_media_type(headers.get("content-type")) != "application/json":
-                raise UnsupportedMedia("a report is one JSON document: send application/json")
-            report = read_report(body, source, principal=f"push:{grant.partner}", now=self.now())
-        except _Refused as refused:
-            status, document = refused.args
-            return status, document
-        except (BatchRefused, ReportRefused) as refused:
-            return error_response(refused.status, refused.code, str(refused))
-        self.put_report(report)
-        return 202, {"report_id": report.id, "windows": len(report.counts)}
+                raise _Refused(*error_response(404, "no_such_source", message))
+            report = read_report(body, source, principal=principal, now=self.now())
+            self.put_report(report)
+            return {"report_id": report.id, "windows": len(report.counts)}
+
+        return self._post_document("a report", source_name, headers, store)
 
     def post_verdict(self, source_name: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
         """Check the request of a partner, store the verdict in its body, and return the response.
 
         The arguments, the statuses and the errors are those of `post_counts`.
         """
+
+        def store(source: Source, principal: str) -> dict[str, Any]:
+            verdict = read_verdict(body, source.source, principal=principal, now=self.now())
+            self.put_verdict(verdict)
+            return {"verdict_id": verdict.id}
+
+        return self._post_document("a verdict", source_name, headers, store)
+
+    def _post_document(
+        self,
+        what: str,
+        source_name: str,
+        headers: Mapping[str, str],
+        store: Callable[[Source, str], dict[str, Any]],
+    ) -> tuple[int, dict[str, Any]]:
+        """Check a request with one JSON document, have it stored, and return the response.
+
+        `store` gets the source and the principal, and returns the document of the response.
+        """
         try:
             grant, source = self._authorize(source_name, headers)
             if check_media_type(headers.get("content-type")) != "application/json":
-                raise UnsupportedMedia("a verdict is one JSON document: send application/json")
-            verdict = read_verdict(body, source.source, principal=f"push:{grant.partner}", now=self.now())
+                raise UnsupportedMedia(f"{what} is one JSON document: send application/json")
+            return 202, store(source, f"push:{grant.partner}")
         except _Refused as refused:
             status, document = refused.args
             return status, document
-        except (BatchRefused, VerdictRefused) as refused:
+        except (BatchRefused, ReportRefused, VerdictRefused) as refused:
             return error_response(refused.status, refused.code, str(refused))
-        self.put_verdict(verdict)
-        return 202, {"verdict_id": verdict.id}
 
     def _authorize(self, source_name: str, headers: Mapping[str, str]) -> tuple[Grant, Source]:
         """Return the grant of a request and its source. Raises `_Refused`."""

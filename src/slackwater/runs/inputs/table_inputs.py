@@ -61,8 +61,7 @@ def published_periods(
                 source=name,
                 date=date,
                 hour="00",
-                # A day that an older version has published has no digest: then each version counts as another input.
-                etag=published.publication.content or published.run.tag,
+                etag=published.rows_digest,
                 bytes=0,
                 rows=published.publication.rows,
                 arrived=published.at,

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.inputs.table_inputs import reading_periods
-from slackwater.runs.period import HOUR, distance, period_at, shifted
+from slackwater.runs.period import HOUR, distance, names_in_hour, period_at, shifted
 from slackwater.state.verdicts import Subject
 from slackwater.state.waits import DayKey
 
 _DAY = timedelta(days=1)
-_INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +88,4 @@ class ProjectDays:
 
 def _names(pipeline: Pipeline, hours: list[datetime]) -> set[str]:
     """Return the periods of a pipeline that overlap UTC hours."""
-    if pipeline.period == "hour":
-        return {f"{hour:%Y-%m-%dT%H}" for hour in hours}
-    return local_dates(hours, pipeline.timezone)
-
-
-def local_dates(hours: Iterable[datetime], timezone: str) -> set[str]:
-    """Return the dates in a timezone that UTC hours overlap: two, if midnight is within an hour."""
-    zone = ZoneInfo(timezone)
-    return {instant.astimezone(zone).date().isoformat() for hour in hours for instant in (hour, hour + HOUR - _INSTANT)}
+    return {name for hour in hours for name in names_in_hour(hour, pipeline)}

@@ -160,6 +160,6 @@ def version_read(item: InputObject, table: RunTable) -> DayVersion:
     """
     pipeline, date = item.published_day
     published = table.day(pipeline, date).published
-    if published and item.etag == (published.publication.content or published.run.tag):
+    if published and item.etag == published.rows_digest:
         return pipeline, date, published.run.attempt
     return pipeline, date, tagged_attempt(item.tag)

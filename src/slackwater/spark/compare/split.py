@@ -15,7 +15,7 @@ from slackwater.errors import AuditFailed, DataError
 from slackwater.late.changes.pairs import VersionPair, comparison_uri, split_run_prefix, split_uri
 from slackwater.late.comparison import TOLERANCE, Comparison, MetricChange, MetricSplit, RowCounts, Split
 from slackwater.project.project import Project
-from slackwater.runs.record import unpublished_uri
+from slackwater.runs.attempt_files import unpublished_uri
 from slackwater.spark.compare.comparison import ComparisonJob, read_pair, read_versions
 from slackwater.spark.compare.paired import pair_versions
 from slackwater.spark.compare.totals import day_totals

@@ -36,26 +36,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputInvalid
 from slackwater.steps.columns import (
     Scalar,
     all_quoted,
     example,
     find_examples,
-    literal,
-    missing,
     require_distinct,
-    require_same_types,
-    require_sortable,
-    require_type,
 )
 from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.quality_rules import (
@@ -85,9 +78,6 @@ from slackwater.steps.step import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-
-_LONGEST_TIMESTAMP = 40
 
 
 class DataQuality(
@@ -171,6 +161,8 @@ def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: Ste
     """
     from pyspark.sql import functions as sf
 
+    from slackwater.steps.quality_conditions import failed_column, freshness_counts, with_failed
+
     frame = next(iter(frames.values()))
     counts: dict[str, Column] = {}
     checked, rejected = frame, []
@@ -179,13 +171,13 @@ def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: Ste
         if isinstance(rule, RowCount):
             counts[f"{index}.checked"] = sf.count(sf.lit(1))
         elif isinstance(rule, Freshness):
-            counts |= _freshness_counts(frame, rule, field, context)
+            counts |= freshness_counts(frame, rule, field, context)
         else:
-            checked, applies = _with_failed(checked, index, rule, frames)
+            checked, applies = with_failed(checked, index, rule, frames)
             counts[f"{index}.checked"] = sf.count(sf.when(applies, 1))
-            counts[f"{index}.failed"] = sf.count_if(_failed(index))
+            counts[f"{index}.failed"] = sf.count_if(failed_column(index))
             if rule.severity == "reject":
-                rejected.append(sf.col(_failed(index)))
+                rejected.append(sf.col(failed_column(index)))
     is_rejected = reduce(or_, rejected) if rejected else sf.lit(False)
     counts |= {"rejected": sf.count_if(is_rejected), ROWS_OUT: sf.count_if(~is_rejected)}
     checked = context.observe(checked, counts)
@@ -196,13 +188,15 @@ def add_examples(frames: Mapping[str, DataFrame], parameters: DataQuality, effec
     """Return the effect with values of `columns` and `key` of rows that have failed a rule."""
     from pyspark.sql import functions as sf
 
+    from slackwater.steps.quality_conditions import failed_column, with_failed
+
     frame = checked = next(iter(frames.values()))
     examples = {}
     for index, (rule, result) in enumerate(zip(parameters.rules, effect["results"], strict=True)):
         if result["failed"] and not isinstance(rule, RowCount | Freshness):
-            checked, _ = _with_failed(checked, index, rule, frames)
+            checked, _ = with_failed(checked, index, rule, frames)
             shown = example(frame, [*parameters.key, *(n for n in columns_of(rule) if n not in parameters.key)])
-            examples[str(index)] = sf.when(sf.col(_failed(index)), shown)
+            examples[str(index)] = sf.when(sf.col(failed_column(index)), shown)
     if not examples:
         return effect
     found = find_examples(checked, examples)
@@ -217,141 +211,18 @@ def rejected_rows(frames: Mapping[str, DataFrame], parameters: DataQuality) -> D
     """Return the rows that rules reject, with the first of these rules and why."""
     from pyspark.sql import functions as sf
 
+    from slackwater.steps.quality_conditions import failed_column, with_failed
+
     frame = checked = next(iter(frames.values()))
     rules, reasons = [], []
     for index, rule in enumerate(parameters.rules):
         if rule.severity == "reject":
-            checked, _ = _with_failed(checked, index, rule, frames)
-            rules.append(sf.when(sf.col(_failed(index)), sf.lit(rule.rule)))
-            reasons.append(sf.when(sf.col(_failed(index)), sf.lit(reason_of(rule))))
+            checked, _ = with_failed(checked, index, rule, frames)
+            rules.append(sf.when(sf.col(failed_column(index)), sf.lit(rule.rule)))
+            reasons.append(sf.when(sf.col(failed_column(index)), sf.lit(reason_of(rule))))
     found = checked.withColumn(REJECTED_RULE, sf.coalesce(*rules)).withColumn(REJECTED_REASON, sf.coalesce(*reasons))
     names = [REJECTED_RULE, REJECTED_REASON, *frame.columns]
     return found.where(sf.col(REJECTED_RULE).isNotNull()).select(*all_quoted(names))
-
-
-def _failed(index: int) -> str:
-    """Return the name of the column that says whether a row has failed a rule."""
-    return f"__failed_{index}"
-
-
-def _with_failed(frame: DataFrame, index: int, rule: Rule, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Column]:
-    """Return the frame with the column `_failed(index)`, and whether the rule applies to a row."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as t
-
-    field, names = f"rules.{index}", columns_of(rule)
-    applies = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in names))
-    column = sf.col(quoted(names[0]))
-    match rule:
-        case NotNull():
-            applies, passes = sf.lit(True), ~missing(frame, rule.column)
-        case Range():
-            passes = ~missing(frame, rule.column)
-            if rule.min is not None:
-                passes &= column >= _limit(frame, rule.column, rule.min, f"{field}.min")
-            if rule.max is not None:
-                passes &= column <= _limit(frame, rule.column, rule.max, f"{field}.max")
-        case Regex():
-            require_type(frame, rule.column, (t.StringType,), field=f"{field}.column", needs="strings")
-            passes = column.rlike(_whole_string(frame, rule.pattern, f"{field}.pattern"))
-        case Allowed():
-            passes = column.isin(*(_limit(frame, rule.column, value, f"{field}.values") for value in rule.values))
-        case Unique():
-            frame, passes = _unique(frame, rule, field, applies)
-        case Referential():
-            frame, passes = _referential(frame, rule, frames, field)
-        case _:
-            raise TypeError(f"no such rule: {rule!r}")
-    return frame.withColumn(_failed(index), applies & ~sf.coalesce(passes, sf.lit(False))), applies
-
-
-def _limit(frame: DataFrame, name: str, value: Scalar, field: str) -> Column:
-    """Return a parameter's value for comparison with a column. Raises `DefinitionError` if it has another type."""
-    try:
-        return literal(value, frame.schema[name].dataType)
-    except ValueError as error:
-        raise DefinitionError(f"{field}: {error}, which {name} is") from error
-
-
-def _whole_string(frame: DataFrame, pattern: str, field: str) -> str:
-    """Return a pattern that matches whole strings only. Raises `DefinitionError` unless Java accepts the pattern.
-
-    Python accepts other ones.
-    """
-    jvm: Any = frame.sparkSession._jvm
-    fault = _fault(jvm, pattern)
-    if fault is None:
-        # The pattern may end in a comment of `(?x)`, which a line break ends, or in a quotation, which `\E` ends.
-        wholes = (rf"\A(?:{pattern}{end})\z" for end in ("", "\n", r"\E", "\\E\n"))
-        for whole in wholes:
-            if _fault(jvm, whole) is None:
-                return whole
-    raise DefinitionError(f"{field}: {pattern!r} is not a regular expression: {fault or 'it has no end'}")
-
-
-def _fault(jvm: Any, pattern: str) -> str | None:
-    """Return why Java does not accept a regular expression, or None."""
-    from pyspark.errors import IllegalArgumentException
-
-    try:
-        jvm.java.util.regex.Pattern.compile(pattern)
-    except IllegalArgumentException as error:
-        return str(error).partition("\n")[0]
-    return None
-
-
-def _unique(frame: DataFrame, rule: Unique, field: str, complete: Column) -> tuple[DataFrame, Column]:
-    """Return the frame with a column of its own, and whether a row passes; `complete` rows have all columns."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
-    require_sortable(frame, rule.columns, field=f"{field}.columns")
-    copies = f"__copies_{field}"
-    # Rows that are not checked are spread over all tasks: otherwise one task would sort all rows without a key.
-    spread = sf.when(~complete, sf.monotonically_increasing_id())
-    window = Window.partitionBy(*all_quoted(rule.columns), spread)
-    return frame.withColumn(copies, sf.count(sf.lit(1)).over(window)), sf.col(quoted(copies)) == 1
-
-
-def _referential(
-    frame: DataFrame, rule: Referential, frames: Mapping[str, DataFrame], field: str
-) -> tuple[DataFrame, Column]:
-    """Return the frame with columns of its own, and whether a row passes."""
-    from pyspark.sql import functions as sf
-
-    (input_name, checked), (reference_name, reference) = frames.items()
-    names = rule.reference_columns or rule.columns
-    require_sortable(checked, rule.columns, field=f"{field}.columns")
-    pairs = list(zip(rule.columns, names, strict=True))
-    require_same_types(checked, reference, pairs, field=f"{field}.columns", of=(input_name, reference_name))
-    exists = f"__exists_{field}"
-    keys = [f"__reference_{name}_{field}" for name in names]
-    known = reference.select(*(sf.col(quoted(name)).alias(key) for name, key in zip(names, keys, strict=True)))
-    known = known.distinct().withColumn(exists, sf.lit(True))
-    same = [sf.col(quoted(name)) == sf.col(quoted(key)) for name, key in zip(rule.columns, keys, strict=True)]
-    joined = frame.join(known, on=reduce(and_, same), how="left")
-    return joined, sf.col(quoted(exists)).isNotNull()
-
-
-def _freshness_counts(frame: DataFrame, rule: Freshness, field: str, context: StepContext) -> dict[str, Column]:
-    """Return the aggregates of a freshness rule: the number of values, the newest one, and whether it is too old."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as t
-
-    from slackwater.steps.values import readable
-
-    needed = (t.TimestampType, t.TimestampNTZType)
-    require_type(frame, rule.column, needed, field=f"{field}.column", needs="timestamps")
-    if context.day is None:
-        raise DefinitionError(f"{field}.rule: freshness compares with the end of a run's day, and this is no run")
-    data_type, newest = frame.schema[rule.column].dataType, sf.max(quoted(rule.column))
-    limit = (context.day.end - timedelta(hours=rule.hours)).replace(tzinfo=None)
-    index = field.rpartition(".")[2]
-    return {
-        f"{index}.checked": sf.count(quoted(rule.column)),
-        f"{index}.newest": readable(newest, data_type, _LONGEST_TIMESTAMP),
-        f"{index}.failed": sf.when(newest >= literal(limit.isoformat(), data_type), 0).otherwise(1),
-    }
 
 
 def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
