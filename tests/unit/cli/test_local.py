@@ -38,6 +38,8 @@ def test_a_running_cloud_names_the_folder_that_it_belongs_to(monkeypatch, printe
 
 
 def test_without_a_local_cloud_env_names_the_command_that_starts_it(monkeypatch, printed_by, tmp_path):
+    # Without a project, it would be the cloud of the clone, which runs after `make demo`.
+    (tmp_path / "sources").mkdir()
     monkeypatch.chdir(tmp_path)
     assert run(["local", "env"]) == 2
     assert "slackwater local up" in printed_by("local", "env", code=2).err
