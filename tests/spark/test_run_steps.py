@@ -279,7 +279,7 @@ def test_columns_of_underscores_are_kept_when_rows_are_counted(spark):
 
 
 def test_the_names_that_steps_give_to_their_own_columns_are_reserved():
-    code = "".join(path.read_text() for path in [*STEPS.glob("transform/*.py"), STEPS / "columns.py"])
+    code = "".join(path.read_text() for path in [*STEPS.glob("transform/*.py"), *STEPS.glob("*.py")])
     names = set(re.findall(r"""["'](__[a-z][a-z_]*(?:\{\w+\})?)""", code)) - {"__name__", "__main__"}
     assert {"__position", "__failed_{index}", "__rows_per_key", "__statistic_{name}"} <= names
     assert [name for name in names if not columns._RESERVED.fullmatch(name.replace("{index}", "0"))] == []
