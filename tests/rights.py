@@ -49,6 +49,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
     published = (f"s3:ListBucket,GetObject Warehouse/slackwater_warehouse/{upstream}/*",) if upstream else ()
     return (
         *(f"s3:ListBucket,GetObject Raw/raw/source={source}/*" for source in sources),
+        *(f"s3:PutObject Raw/rejected/source={source}/*" for source in sources),
         *published,
         *((f"glue:GetTable table/slackwater_warehouse/{upstream}",) if upstream else ()),
         *(_JOB_FILES, _JOB_LOGS),
@@ -211,7 +212,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         *(_JOB_FILES, _JOB_LOGS),
         "s3:ListBucket,GetObject Raw/raw/* Exchange/manifests/* Exchange/arrow/*",
         "s3:GetObject Exchange/projects/*",
-        "s3:PutObject Exchange/arrow/*",
+        "s3:PutObject Exchange/arrow/* Raw/rejected/*",
         f"{_REPLACE} Exchange/runs/* Warehouse/slackwater_warehouse/* Warehouse/files/*",
         "s3:ListBucket Exchange/runs/* Warehouse/slackwater_warehouse/* Warehouse/files/*",
         "dynamodb:GetItem RunTable",
