@@ -316,11 +316,12 @@ LINEAGE: dict[str, tuple[str, ...]] = {
         _PROJECT,
         "s3:ListBucket,GetObject Exchange/manifests/* Exchange/runs/*",
         "dynamodb:GetItem RunTable",
-        "secretsmanager:GetSecretValue secret:lineage-??????",
         "logs:CreateLogStream,PutLogEvents sendlineageLogs",
     ),
 }
 """What the setting `openlineage` adds: calls of other roles, and a role."""
+LINEAGE_SECRET = {"sendlineage": ("secretsmanager:GetSecretValue secret:lineage-??????",)}
+"""What its `api_key_secret` adds."""
 REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
 """What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}

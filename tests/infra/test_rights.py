@@ -26,6 +26,7 @@ from tests.rights import (
     FUNCTIONS,
     JOBS,
     LINEAGE,
+    LINEAGE_SECRET,
     MACHINES,
     REMOVING_ARROW_FILES,
     ROLES,
@@ -41,6 +42,7 @@ _MORE = {
     **STARTING_DAG_RUNS,
     **dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",)),
     **SENDING_LINEAGE,
+    **LINEAGE_SECRET,
     "recordrun": (*REMOVING_ARROW_FILES["recordrun"], *SENDING_LINEAGE["recordrun"]),
 }
 
