@@ -167,7 +167,7 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
 @pytest.mark.parametrize(
     ("queue", "function", "batch"),
     [
-        ("EventBufferQueue", "storeevents", (1000, 5)),
+        ("EventBufferQueue", "storeevents", (2_000, 5)),
         ("ArrivalsQueue", "checkarrivals", (10_000, 300)),
         ("StatesQueue", "foldstate", (10_000, 2)),
     ],
