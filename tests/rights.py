@@ -205,6 +205,7 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         _PROJECT,
         "s3:ListBucket Warehouse/slackwater_warehouse/*",
         f"{_REPLACE} Warehouse/slackwater_warehouse/*",
+        f"glue:GetDatabase {_DATABASE}",
         f"glue:GetTable,UpdateTable {_DATABASE} table/slackwater_warehouse/*",
     ),
 }

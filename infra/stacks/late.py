@@ -232,6 +232,8 @@ class LateStack(FunctionStack):
         tables = f"{storage.warehouse_database}/"
         grants.list_objects(function.role, storage.warehouse, tables)
         grants.replace_objects(function.role, storage.warehouse, tables)
+        # pyiceberg asks before each commit whether it is a database of S3 Tables.
+        grants.use_database(function.role, storage.warehouse_database, "GetDatabase")
         grants.use_tables(function.role, storage.warehouse_database, "GetTable", "UpdateTable")
         return function
 

@@ -73,8 +73,9 @@ def test_the_deployed_maintenance_merges_the_small_files_and_changes_no_row(clou
     every = "SELECT * FROM ledger ORDER BY ALL"
     rows, files = query(cloud, every), len(list(catalog.load_table("slackwater_warehouse.ledger").scan().plan_files()))
     answer = cloud.client("lambda").invoke(FunctionName="slackwater-maintain-tables", Payload=b"{}")
-    assert "FunctionError" not in answer
-    assert json.loads(answer["Payload"].read())["ledger"]["files"] >= 20
+    done = json.loads(answer["Payload"].read())
+    assert "FunctionError" not in answer, done
+    assert done["ledger"]["files"] >= 20
     assert query(cloud, every) == rows
     left = len(list(catalog.load_table("slackwater_warehouse.ledger").scan().plan_files()))
     assert left <= files - 19
