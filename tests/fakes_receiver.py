@@ -152,11 +152,13 @@ class MemoryBuffer:
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.messages: list[str] = []
+        self.delays: list[int] = []
         self.fuse = fuse or Fuse()
 
-    def send(self, message: str) -> None:
+    def send(self, message: str, *, delay: int) -> None:
         self.fuse.burn("send")
         self.messages.append(message)
+        self.delays.append(delay)
 
 
 class MemoryTokens:

@@ -40,6 +40,7 @@ VARIABLES = {
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},
     "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
+    "maintain-tables": {"PROJECT_URI", "WAREHOUSE_DATABASE"},
     "send-lineage": {
         *("RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE", "FILES_PREFIX", "OUTBOUND_ALLOW"),
         *("OPENLINEAGE_URL", "OPENLINEAGE_SECRET", "OPENLINEAGE_NAMESPACE"),

@@ -202,6 +202,13 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         f"glue:GetDatabase {_DATABASE}",
         f"glue:GetTable,CreateTable,UpdateTable {_DATABASE} table/slackwater_warehouse/ledger",
     ),
+    "maintaintables": (
+        _PROJECT,
+        "s3:ListBucket Warehouse/slackwater_warehouse/*",
+        f"{_REPLACE} Warehouse/slackwater_warehouse/*",
+        f"glue:GetDatabase {_DATABASE}",
+        f"glue:GetTable,UpdateTable {_DATABASE} table/slackwater_warehouse/*",
+    ),
 }
 FUNCTIONS = {role: (*rows, f"logs:CreateLogStream,PutLogEvents {role}Logs") for role, rows in _OF_FUNCTIONS.items()}
 JOBS: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from aws_cdk import ArnFormat, Environment, Stack
+from aws_cdk import ArnFormat, Duration, Environment, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
@@ -87,6 +89,18 @@ class FunctionStack(DeploymentStack):
     def project(self) -> assets.Asset:
         """The deployed `project.json`."""
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
+
+    def invoke_every(self, pause: Duration, function: LibraryFunction, *, description: str) -> None:
+        """Invoke the function after each pause, for the first time after one."""
+        # Not a task of the scheduler, which is a setting: files would accumulate without one.
+        events.Rule(
+            function,
+            "Rule",
+            rule_name=function.function.function_name,
+            description=description,
+            schedule=events.Schedule.rate(pause),
+            targets=[targets.LambdaFunction(function.function)],
+        )
 
     def function(
         self,

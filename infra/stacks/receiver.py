@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from aws_cdk import Duration, Tags
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -35,7 +33,8 @@ class ReceiverStack(FunctionStack):
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
         self._update_raw_tables()
-        self._invoke_weekly(self._remove_stale())
+        # The first time is a week after the deployment: no earlier release runs by then.
+        self.invoke_every(Duration.days(7), self._remove_stale(), description="Stale objects of pulled files")
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
@@ -186,18 +185,6 @@ class ReceiverStack(FunctionStack):
         grants.find_objects(function.role, storage.exchange, "stale-objects/")
         grants.write_objects(function.role, storage.exchange, "stale-objects/")
         return function
-
-    def _invoke_weekly(self, function: LibraryFunction) -> None:
-        """Invoke the function each week, for the first time a week after the deployment: no earlier release runs."""
-        # Not a task of the scheduler, which is a setting: objects would accumulate without one.
-        events.Rule(
-            function,
-            "Rule",
-            rule_name=function.function.function_name,
-            description="Stale objects of pulled files",
-            schedule=events.Schedule.rate(Duration.days(7)),
-            targets=[targets.LambdaFunction(function.function)],
-        )
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         """Grant writes to raw partitions, and to the prefixes `more`."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from slackwater.aws.executions.airflow import AirflowEnvironment
     from slackwater.aws.lineage_requests import LineageRequests
+    from slackwater.aws.table_maintenance import TableMaintenance
     from slackwater.aws.wake_requests import WakeRequests
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
@@ -318,6 +319,20 @@ class FunctionResources(Resources):
             now=utc_now,
             on_unreadable=lambda uri, reason: warn("the ledger lacks what cannot be read", uri=uri, reason=reason),
             put_metric=put_metric,
+        )
+
+    @cached_property
+    def table_maintenance(self) -> TableMaintenance:
+        """Maintains the ledger and published tables."""
+        from slackwater.aws.table_maintenance import TableMaintenance
+        from slackwater.aws.warehouse import open_catalog_to_write
+
+        return TableMaintenance(
+            # It repeats no request; the next day does.
+            catalog=open_catalog_to_write(),
+            store=self.store,
+            database=self.settings.warehouse_database,
+            now=utc_now,
         )
 
 

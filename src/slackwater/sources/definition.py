@@ -34,6 +34,9 @@ GENERATED_ID = "_event_id"
 _ID_TYPES = frozenset({FieldType.STRING, FieldType.INT64})
 
 
+SHORTEST_BUFFER, LONGEST_BUFFER = 5, 60
+"""Seconds of `push.buffer_seconds`. The mapping between the queue and the function that stores its events always
+collects messages for the shortest time."""
 # No limit is longer than 100 years, so that an instant minus or plus a limit is always a valid date.
 _MAX_AGE_DAYS, _MAX_FUTURE_HOURS = 36_500, 876_000
 
@@ -69,6 +72,23 @@ class PushConfig(Model):
     buffer: Literal["none", "queue"] = "none"
     """`queue` is for partners that send one event per request: the API answers when a queue has the request body, and
     the events of many requests are stored together."""
+    buffer_seconds: Annotated[int, Field(ge=SHORTEST_BUFFER, le=LONGEST_BUFFER)] = SHORTEST_BUFFER
+    """The events of so many seconds are stored together with `buffer: queue`. More seconds make fewer and larger
+    objects, and events reach their partitions later."""
+
+    @model_validator(mode="after")
+    def _check_buffer(self) -> PushConfig:
+        if self.buffer == "none" and self.buffer_seconds != SHORTEST_BUFFER:
+            message = "only a queue collects events: add `buffer: queue`, or remove `buffer_seconds`"
+            raise Problems(Problem(path=("buffer_seconds",), message=message))
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # For functions of the release before, as in `Source`.
+        return {
+            key: value for key, value in serialize(self).items() if key != "buffer_seconds" or value != SHORTEST_BUFFER
+        }
 
 
 class Source(Model):

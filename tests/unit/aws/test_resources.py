@@ -60,6 +60,7 @@ USES = {
     "compare-versions": (compare_versions.versions,),
     "notify-change": (notify_change.notifier, "costs"),
     "write-ledger": ("ledger",),
+    "maintain-tables": ("project", "table_maintenance"),
     "send-lineage": (
         *("project", "store", "run_table", "secrets"),
         *("settings.openlineage_url", "settings.openlineage_secret", "settings.openlineage_namespace"),
