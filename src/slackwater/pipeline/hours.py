@@ -40,9 +40,6 @@ def _table_problems(name: str, table: AnyTableInput) -> Iterator[Problem]:
         message = "each commit to an Iceberg table would run all hours again: read it in a daily pipeline"
         yield Problem(path=path, at_key=True, message=message)
         return
-    if table.days != (0, 0):
-        message = "an hourly pipeline reads hours: write `hours`, such as `hours: [-23, 0]`"
-        yield Problem(path=(*path, "days"), at_key=True, message=message)
     if table.on_change == "notify":
         message = "each hour would cause a message: use `auto`, `hold` or `ignore`"
         yield Problem(path=(*path, "on_change"), message=message)
