@@ -21,9 +21,6 @@ def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.publish.hour:
         message = "an hour is not compared by hours: remove it"
         yield Problem(path=("publish", "hour"), at_key=True, message=message)
-    if pipeline.load:
-        message = "it is not supported with `period: hour` yet: remove it"
-        yield Problem(path=("load",), at_key=True, message=message)
     for name, table in pipeline.tables.items():
         yield from _table_problems(name, table)
     if pipeline.late.window_days != type(pipeline.late).model_fields["window_days"].default:
