@@ -143,7 +143,7 @@ class Deployed:
         if isinstance(item, IcebergInput):
             return Sample(warehouse.first_rows(item.iceberg, limit=self._rows), f"table {item.iceberg}")
         only = pipeline.model_copy(update={"tables": {name: item}})
-        periods = published_periods(only, day, table=self._resources.run_table, hourly=project.hourly)
+        periods = published_periods(only, day, table=self._resources.run_table, pipelines=project.pipelines)
         found: list[pa.Table] = []
         days, missing = 0, self._rows
         # The latest days first.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Late, Pipeline, Publish, Schedule, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
@@ -272,7 +274,11 @@ def readable_pipeline(value: Any) -> Pipeline:
 def _table(table: Mapping[str, Any]) -> AnyTableInput:
     if "iceberg" in table:
         return IcebergInput.model_construct(iceberg=_name(table["iceberg"]), location=_name(table.get("location")))
-    return TableInput.model_construct(table=_name(table.get("table")))
+    try:
+        return TableInput.model_validate(table)
+    except ValidationError:
+        # Not the default of `missing`, which hours that read days refuse.
+        return TableInput.model_construct(table=_name(table.get("table")), missing="empty")
 
 
 def _uses(value: Any) -> dict[str, StepUse]:

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.problems import Problem, closest, unknown_name
 from slackwater.runs.period import has_whole_hours
 
@@ -81,9 +82,8 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
             if item.table not in pipelines:
                 continue
             read, path = pipelines[item.table].period, ("tables", table, "table")
-            if (pipeline.period, read) == ("hour", "day"):
-                message = f"{item.table} has `period: day`: an hourly pipeline reads hourly tables only"
-                yield name, Problem(path=path, message=message)
+            if pipeline.period == "hour":
+                yield from ((name, problem) for problem in _hourly_reader_problems(table, item, read))
             elif (pipeline.period, read) == ("day", "hour") and not has_whole_hours(pipeline.timezone):
                 message = (
                     f"{item.table} has `period: hour`, and days of {pipeline.timezone} begin within an hour of UTC: "
@@ -94,6 +94,23 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
         tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")
         yield cycle[0], Problem(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
+
+
+def _hourly_reader_problems(name: str, item: TableInput, read: str) -> Iterator[Problem]:
+    """Yield the problem of an hourly pipeline whose table has not the periods that its definition counts."""
+    path = ("tables", name)
+    if read == "hour" and item.days != (0, 0):
+        message = f"{item.table} has `period: hour`: write `hours`, such as `hours: [-23, 0]`"
+        yield Problem(path=(*path, "days"), at_key=True, message=message)
+    elif read == "day" and item.hours:
+        message = f"{item.table} has `period: day`: write `days`, such as `days: [-1, -1]`"
+        yield Problem(path=(*path, "hours"), at_key=True, message=message)
+    elif read == "day" and item.days[1] == 0 and item.missing == "error":
+        message = (
+            f"{item.table} publishes a day after it has ended, so its hours would fail: write days before, such as "
+            "`days: [-1, -1]`, or `missing: empty`"
+        )
+        yield Problem(path=(*path, "table"), message=message)
 
 
 def count_problems(pipeline: Pipeline, uncounted: Collection[str]) -> Iterator[Problem]:

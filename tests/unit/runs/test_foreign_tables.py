@@ -265,7 +265,7 @@ def test_a_table_with_another_name_in_the_definition_is_read_under_that_name():
     world.publish(DAY)
     definition = pipeline().model_dump(by_alias=True) | {"tables": {"prices": RATES}}
     definition["steps"]["end"]["depends_on"] = ["prices"]
-    pipelines = {PIPELINE: Pipeline.model_validate(definition)}
+    pipelines = {"daily": pipeline(), PIPELINE: Pipeline.model_validate(definition)}
     world.project = world.project.model_copy(update={"pipelines": pipelines})
     assert [item.source for item in world.frozen().objects] == ["prices"]
 
@@ -352,7 +352,7 @@ def test_a_table_that_the_definition_no_longer_names_is_no_lost_input():
     world = Lake(Commit(1))
     world.publish(DAY)
     definition = pipeline().model_dump(by_alias=True) | {"tables": {"rates": {"table": "daily", "missing": "empty"}}}
-    pipelines = {PIPELINE: Pipeline.model_validate(definition)}
+    pipelines = {"daily": pipeline(), PIPELINE: Pipeline.model_validate(definition)}
     world.project = world.project.model_copy(update={"pipelines": pipelines})
     (decision,) = [item for item in world.check(AS_OF).days if item.date == DAY]
     assert decision.decision is not LateDecision.HOLD

@@ -44,7 +44,7 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     for name, pipeline in project.pipelines.items():
         of_days = [
             *((message.id, message.date) for message in deferred if message.pipeline == name),
-            *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
+            *((message.id, each) for message in published for each in _reading_days(project, pipeline, message)),
         ]
         if of_days or sources.intersection(pipeline.sources):
             own = {event: item for event, item in partitions.items() if item[0] in pipeline.sources}
@@ -78,11 +78,11 @@ def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
     return [key for key in keys if source_partition(key) is None]
 
 
-def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
-    """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
+def _reading_days(project: Project, pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
+    """Yield the days or hours of the pipeline that read the published one, unless its changes are ignored."""
     for table in pipeline.published_tables.values():
         if table.table == published.pipeline and table.on_change != "ignore":
-            yield from reading_periods(table, published.date, pipeline)
+            yield from reading_periods(table, published.date, pipeline, pipelines=project.pipelines)
 
 
 def _arrived(

@@ -141,7 +141,7 @@ class InputListing:
                 for source, listing in zip(sources, listings, strict=True)
                 for item in self._inputs(source, listing, known_of.get(source, ()), pool)
             ]
-        objects += published_periods(definition, day, table=self.table, hourly=self.project.hourly, unread=unread)
+        objects += published_periods(definition, day, table=self.table, pipelines=self.project.pipelines, unread=unread)
         objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
         return InputManifest(
             pipeline=pipeline,
