@@ -140,8 +140,10 @@ class RawTables:
             )
             listed = consistent_listing(source, list_objects, files=self.files).objects
             stored = {file.file_path: file for file in _files_of_day(table, date) if _partition(file) in wanted}
-            added += [item for item in listed if item.uri not in stored]
-            removed += [stored[uri] for uri in stored.keys() - {item.uri for item in listed}]
+            # Packed objects take the places of their members.
+            objects = {item.packed.uri if item.packed else item.uri: item for item in listed}
+            added += [item for uri, item in objects.items() if uri not in stored]
+            removed += [stored[uri] for uri in stored.keys() - objects.keys()]
             if len(added) + len(removed) >= _MAX_CHANGES:
                 total = self._commit(table, added, removed, total)
                 added, removed = [], []
@@ -169,11 +171,11 @@ class RawTables:
     def _data_file(self, spec_id: int, item: StoredObject) -> DataFile:
         return DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=item.uri,
+            file_path=item.packed.uri if item.packed else item.uri,
             file_format=FileFormat.PARQUET,
             partition=Record(partition_value(item.uri, "date"), partition_value(item.uri, "hour")),
-            record_count=stored_rows(self.store, item.uri),
-            file_size_in_bytes=item.size,
+            record_count=item.packed.total if item.packed else stored_rows(self.store, item.uri),
+            file_size_in_bytes=item.packed.size if item.packed else item.size,
             spec_id=spec_id,
         )
 

@@ -202,9 +202,15 @@ class InputListing:
         if column is None or not reads_ids:
             return objects
         # It imports pyarrow: a quarter of the processor time that a function needs to start.
-        from slackwater.runs.inputs.duplicates import ids_in, without_duplicates  # noqa: PLC0415
+        from slackwater.runs.inputs.duplicates import ids_in, packed_ids, without_duplicates  # noqa: PLC0415
+        from slackwater.runs.packing.event_reader import EventReader  # noqa: PLC0415
+
+        members = {stored.uri: stored for stored in listing.objects if stored.packed}
+        reader = EventReader(self.store)
 
         def read(item: InputObject) -> Iterable[pa.Array]:
+            if item.uri in members:
+                return packed_ids(reader, members[item.uri], column)
             if item.bytes > _MAX_BYTES:
                 return ids_in(ObjectFile(self.store, item.uri, size=item.bytes), column, uri=item.uri)
             return list(ids_in(io.BytesIO(self.store.get(item.uri)), column, uri=item.uri))
