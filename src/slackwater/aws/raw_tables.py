@@ -31,6 +31,7 @@ from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.listing import stored_rows
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
 from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix
@@ -239,8 +240,10 @@ def _partition(file: DataFile) -> Partition:
 
 
 def _schema(source: Source) -> Schema:
-    """Return the columns of a source's objects, and those of their partition as in their URIs."""
-    fields = [*raw_schema(source), *(pa.field(column, pa.string()) for column in _PARTITION_COLUMNS)]
+    """Return the columns of a source's objects and of packed ones, and those of their partition as in their URIs."""
+    partition = [pa.field(column, pa.string()) for column in _PARTITION_COLUMNS]
+    # A reader may refuse a file with a column that the table does not have.
+    fields = [*raw_schema(source), *partition, pa.field(OBJECT, pa.string()), pa.field(ROW, pa.int64())]
     return Schema(
         *(NestedField(number, field.name, _TYPES[field.type], required=False) for number, field in enumerate(fields, 1))
     )
