@@ -21,6 +21,7 @@ VARIABLES = {
     },
     "update-raw-tables": {"RAW_BUCKET", "RAW_DATABASE", "WAREHOUSE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
     "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
+    "pack-objects": {"RAW_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
     "freeze-inputs": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "KEPT_DAYS"),
         "INTERMEDIATE_DAYS",

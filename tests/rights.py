@@ -117,6 +117,11 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "s3:ListBucket,GetObject,PutObject Exchange/stale-objects/*",
         "dynamodb:BatchGetItem FileTable",
     ),
+    "packobjects": (
+        *(_PROJECT, _UPDATE_TABLES),
+        "s3:ListBucket,GetObject,PutObject,DeleteObject Raw/raw/*",
+        "dynamodb:BatchGetItem FileTable",
+    ),
     "freezeinputs": (
         _PROJECT,
         "s3:ListBucket,GetObject Raw/raw/*",

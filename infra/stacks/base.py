@@ -90,7 +90,9 @@ class FunctionStack(DeploymentStack):
         """The deployed `project.json`."""
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
-    def invoke_every(self, pause: Duration, function: LibraryFunction, *, description: str) -> None:
+    def invoke_every(
+        self, pause: Duration, function: LibraryFunction, *, description: str, is_enabled: bool = True
+    ) -> None:
         """Invoke the function after each pause, for the first time after one."""
         # Not a task of the scheduler, which is a setting: files would accumulate without one.
         events.Rule(
@@ -100,6 +102,7 @@ class FunctionStack(DeploymentStack):
             description=description,
             schedule=events.Schedule.rate(pause),
             targets=[targets.LambdaFunction(function.function)],
+            enabled=is_enabled,
         )
 
     def function(

@@ -142,6 +142,7 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm_that_only_a_check_knows(pr
         ("monitor-failed", ("ExecutionsFailed", "Sum", 1, 1, 300, None, "notBreaching")),
         ("execution-failed-daily_delays", ("ExecutionsFailed", "Sum", 1, 1, 3600, None, "notBreaching")),
         ("stale-objects", ("Errors", "Sum", 1, 1, 300, None, "notBreaching")),
+        ("pack-objects", ("Errors", "Sum", 3, 1, 300, None, "notBreaching")),
         ("raw-tables", ("Errors", "Sum", 3, 1, 300, None, "notBreaching")),
         ("monitor-missing-daily_delays", ("DaysOverdue", "SampleCount", 1, 26, 3600, None, "breaching")),
     ],

@@ -324,7 +324,7 @@ def test_only_a_tagged_role_may_delete_raw_objects_and_one_role_has_the_tag(asse
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
-    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (25, {30})
+    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (26, {30})
 
 
 def test_jobs_name_only_the_jars_of_the_settings(assembly: Assembly, scheduled: Assembly) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from slackwater.deploy.finding import Finding, ok, warning
 from slackwater.formatting import counted
 from slackwater.project.project import Project
-from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.inputs.partition_objects import list_partitions
 from slackwater.runs.period import HOUR, partition_of
 from slackwater.sources.definition import LONGEST_BUFFER, Source
 from slackwater.sources.partitions import partition_value
@@ -37,15 +37,18 @@ class ManyObjects(NamedTuple):
             return f"{file}: set push.buffer to queue"
         if push and push.buffer_seconds < LONGEST_BUFFER:
             return f"{file}: raise push.buffer_seconds from {push.buffer_seconds} to up to {LONGEST_BUFFER}"
-        return f"{file}: pack the objects of finished hours (`pack`)"
+        return f"{file}: pack the objects of finished hours (`pack: {{max_objects: 100}}`)"
 
 
 def check_objects(project: Project, store: ObjectStore, *, raw_bucket: str, now: datetime) -> Finding:
     """Count the small objects of each source in the last 24 hours, up to the first hour that has many.
 
+    Those of sources with `pack` are packed, and are not counted.
     A source takes at most 8 requests of 1,000 objects, unless its objects are large. Raises `CloudError`.
     """
-    sources = sorted(project.sources.values(), key=lambda source: source.source)
+    sources = sorted(
+        (source for source in project.sources.values() if not source.pack), key=lambda source: source.source
+    )
     with ThreadPoolExecutor(_READERS) as pool:
         found = [many for many in pool.map(lambda source: _first_of(source, store, raw_bucket, now), sources) if many]
     if not found:
@@ -61,7 +64,7 @@ def check_objects(project: Project, store: ObjectStore, *, raw_bucket: str, now:
 def _first_of(source: Source, store: ObjectStore, raw_bucket: str, now: datetime) -> ManyObjects | None:
     partitions = {partition_of(now - hours * HOUR) for hours in range(_HOURS)}
     counts = Counter[str]()
-    for item in objects_of_partitions(source.source, partitions, store=store, raw_bucket=raw_bucket):
+    for item in list_partitions(source.source, partitions, store=store, raw_bucket=raw_bucket):
         hour = f"{partition_value(item.uri, 'date')}T{partition_value(item.uri, 'hour')}"
         counts[hour] += item.size < _SMALL
         if counts[hour] > MANY_OBJECTS:

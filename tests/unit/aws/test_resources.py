@@ -18,6 +18,7 @@ from lambdas import (
     fetch_file,
     freeze_inputs,
     notify_change,
+    pack_objects,
     record_run,
     remove_stale,
 )
@@ -51,6 +52,7 @@ USES = {
     ),
     "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", remove_stale.stale_objects),
+    "pack-objects": ("project", pack_objects.hour_packer),
     "freeze-inputs": (freeze_inputs.freezer,),
     "await-inputs": ("waits", "arrivals"),
     "record-run": (record_run.recorder,),

@@ -50,7 +50,10 @@ def test_nothing_is_said_without_objects_or_up_to_the_limit():
     [
         ({}, "sources/things.yaml: set push.buffer to queue"),
         ({"buffer": "queue"}, "sources/things.yaml: raise push.buffer_seconds from 5 to up to 60"),
-        ({"buffer": "queue", "buffer_seconds": 60}, "sources/things.yaml: pack the objects of finished hours (`pack`)"),
+        (
+            {"buffer": "queue", "buffer_seconds": 60},
+            "sources/things.yaml: pack the objects of finished hours (`pack: {max_objects: 100}`)",
+        ),
     ],
 )
 def test_the_first_hour_with_one_more_is_named_with_what_makes_fewer(push, remedy):
@@ -66,7 +69,10 @@ def test_pulled_files_are_to_be_packed():
     store, pull = CountingStore(), {"url": "https://a.example", "files": "{date}.csv", "format": "csv"}
     stored(store, "things", NOW, MANY_OBJECTS + 1)
     source = a_source(push=None, pull=pull)
-    assert checked(store, source).remedy == "sources/things.yaml: pack the objects of finished hours (`pack`)"
+    assert (
+        checked(store, source).remedy
+        == "sources/things.yaml: pack the objects of finished hours (`pack: {max_objects: 100}`)"
+    )
 
 
 def test_large_objects_and_those_of_older_hours_do_not_count():

@@ -14,6 +14,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
 from slackwater.runs.inputs.table_inputs import reading_periods
+from slackwater.runs.packing.index import is_packing
 from slackwater.runs.period import names_in_hour, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
@@ -64,7 +65,8 @@ def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]
     """Return the source and the partitions whose rows have changed; None if the message names none."""
     match message:
         case ObjectWritten():
-            found = source_partition(message.key)
+            # Packing changes nothing that readers see.
+            found = None if is_packing(message.key) else source_partition(message.key)
             return (found[0], [found[1]]) if found else None
         case FileCommitted():
             return message.source, [Partition(message.date, hour) for hour in message.hours]
@@ -75,7 +77,7 @@ def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]
 def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
     """Return the keys of written objects that are no objects of a partition."""
     keys = (message.key for message in messages if isinstance(message, ObjectWritten))
-    return [key for key in keys if source_partition(key) is None]
+    return [key for key in keys if source_partition(key) is None and not is_packing(key)]
 
 
 def _reading_days(project: Project, pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
