@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from dataclasses import replace
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     from slackwater.state.messages import HoursChanged
     from slackwater.state.verdicts import Verdict
     from slackwater.state.waits import Waits
+
+
+# A listing makes several objects for each stored one, and keeps them: with the default of 700, the garbage collector
+# takes two thirds of the time of 86,400 (docs/decisions/0057).
+gc.set_threshold(100_000, 20, 20)
 
 
 class FunctionResources(Resources):

@@ -196,7 +196,7 @@ class InputListing:
         def is_named(stored: StoredObject) -> bool:
             same = known.get(stored.uri)
             has_identity = same is not None and same.identity == (stored.uri, stored.etag, stored.size)
-            return has_identity or named_rows(stored.uri) is not None
+            return stored.packed is not None or has_identity or named_rows(stored.uri) is not None
 
         # Threads are for waiting only: with each of many objects, they would take most of the time.
         others = [stored.uri for stored in listing.objects if not is_named(stored)]
@@ -247,7 +247,7 @@ def _input_object(
     if known and known.identity == (stored.uri, stored.etag, stored.size):
         file = current_file(known.file)
         return known if known.file == file else known.model_copy(update={"file": file})
-    rows, file = recorded or (named_rows(stored.uri), None)
+    rows, file = recorded or (stored.packed.rows if stored.packed else named_rows(stored.uri), None)
     source, date, hour = _folder_values(stored.uri.rpartition("/")[0])
     return InputObject(
         uri=stored.uri,

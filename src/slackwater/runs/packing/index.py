@@ -126,7 +126,7 @@ def packed_object(
     for item, count in zip(found, rows, strict=True):
         if count is None:
             raise ObjectInvalid(f"{uri}: the name of its member {item.uri} does not have its number of rows")
-        placed.append(item._replace(packed=PackedRows(uri, size, total, first, count)))
+        placed.append(StoredObject(*item[:4], PackedRows(uri, size, total, first, count)))
         first += count
     return PackedObject(uri, size, etag, packed_at, placed)
 
