@@ -49,7 +49,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
     published = (f"s3:ListBucket,GetObject Warehouse/slackwater_warehouse/{upstream}/*",) if upstream else ()
     return (
         *(f"s3:ListBucket,GetObject Raw/raw/source={source}/*" for source in sources),
-        *(f"s3:PutObject Raw/rejected/source={source}/*" for source in sources),
+        "s3:PutObject Raw/rejected/*",
         *published,
         *((f"glue:GetTable table/slackwater_warehouse/{upstream}",) if upstream else ()),
         *(_JOB_FILES, _JOB_LOGS),

@@ -87,13 +87,21 @@ def test_the_alarms_of_the_example_are_these(assembly: Assembly) -> None:
         "machine-failed": machines,
     }
     expected = {f"{name}-{subject}" for name, of in subjects.items() for subject in of}
-    assert set(alarms(assembly)) == {*expected, "monitor-failed", "stale-objects", "raw-tables", *_QUEUES}
+    assert set(alarms(assembly)) == {
+        *expected,
+        "monitor-failed",
+        "stale-objects",
+        "pack-objects",
+        "raw-tables",
+        *_QUEUES,
+    }
     others = {"budget-spent", "cost-per-day", "files-doubtful", "events-missing"}  # tested below
     assert {rule.name for rule in RULES} == {
         *subjects,
         *others,
         "monitor-failed",
         "stale-objects",
+        "pack-objects",
         "raw-tables",
         *_QUEUES,
     }

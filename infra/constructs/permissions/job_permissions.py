@@ -19,6 +19,9 @@ _COMPARISONS = "comparisons/"
 def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
     """Grant what the stages of every pipeline need, besides `allow_pipeline`."""
     grants.write_objects(policy, storage.exchange, LOGS)
+    # Once for all pipelines: with a statement of each, the template of many is too large. Nobody may read them with it,
+    # and a source with a key has an own grant for that.
+    grants.write_objects(policy, storage.raw, f"{REJECTED}/")
     # Glue also checks the catalog and the database of a table.
     grants.use_database(policy, storage.warehouse_database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
 
@@ -27,9 +30,7 @@ def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack
     """Let `role` run the stages of one pipeline: read its inputs, and write its table and files."""
     name, database = pipeline.pipeline, storage.warehouse_database
     if pipeline.sources:
-        raw, rejected = ([f"{prefix}/source={source}/" for source in pipeline.sources] for prefix in ("raw", REJECTED))
-        grants.find_objects(role, storage.raw, *raw)
-        grants.write_objects(role, storage.raw, *rejected)
+        grants.find_objects(role, storage.raw, *(f"raw/source={source}/" for source in pipeline.sources))
     grants.encrypt_sources(role, storage.source_keys, pipeline.sources)
     manifests, attempts, arrow = f"manifests/{name}/", f"runs/{name}/", f"{ARROW_FILES}{name}/"
     grants.read_objects(role, storage.exchange, manifests, arrow)
