@@ -52,7 +52,7 @@ USES = {
     "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", remove_stale.stale_objects),
     "freeze-inputs": (freeze_inputs.freezer,),
-    "await-inputs": ("waits", "arrivals"),
+    "await-inputs": ("waits", "arrivals", "live_windows"),
     "record-run": (record_run.recorder,),
     "check-days": (check_days.monitor, "state_messages"),
     "fold-state": ("period_folder",),
