@@ -169,6 +169,7 @@ class ProcessingStack(FunctionStack):
             environment={
                 **storage.variables("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
+                "STATE_MACHINE_PREFIX": states_arn(self, "stateMachine", self.settings.named("")),
             },
             timeout=Duration.minutes(10),
             memory_mb=_AWAIT_MB,
@@ -187,6 +188,11 @@ class ProcessingStack(FunctionStack):
         )
         grants.use_items(function.role, storage.run_table, "GetItem")
         allow_answers(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        # By name: the machines may invoke this function.
+        live = sorted(name for name, item in self.parts.project.pipelines.items() if item.live and item.live.windows)
+        if machines := [self.settings.named(f"{PIPELINE_MACHINE_PREFIX}{name}") for name in live]:
+            arns = [states_arn(self, "stateMachine", machine) for machine in machines]
+            grants.allow(function.role, ["states:StartExecution"], arns)
         return function
 
     def _record_run(self) -> LibraryFunction:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
     from slackwater.runs.periods.fold_periods import PeriodFolder
+    from slackwater.runs.periods.live_windows import LiveWindows
     from slackwater.runs.pipeline_verdicts import PipelineVerdicts
     from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
@@ -278,12 +279,32 @@ class FunctionResources(Resources):
             exchange_bucket=self.settings.exchange_bucket,
             put_changes=EventBus(self.clients("events")).put_changes,
             on_changed=self._wake_runs,
+            on_full=self._start_live_runs,
         )
 
     def _wake_runs(self, source: str, hours: Sequence[datetime]) -> None:
         """Have the runs evaluated that wait for these hours of a source."""
         if self.project.is_waited_for(source):
             self.wake_requests.wake_source(source, hours)
+
+    def _start_live_runs(self, source: str, hours: Sequence[datetime]) -> None:
+        """Have open periods published of which windows of a source are full."""
+        if self.project.live_readers(source):
+            self.wake_requests.start_counted(source, hours)
+
+    @cached_property
+    def live_windows(self) -> LiveWindows:
+        """Starts runs of open periods of which windows are full."""
+        from slackwater.runs.periods.live_windows import LiveWindows
+
+        return LiveWindows(
+            project=self.project,
+            table=self.run_table,
+            states=self.period_table,
+            start=self.state_machines.start_once,
+            machines=self.settings.state_machine_prefix,
+            now=utc_now,
+        )
 
     @cached_property
     def costs(self) -> CostRecorder:

@@ -128,6 +128,11 @@ class Project(Model):
         """Return whether scheduled runs of any pipeline wait for the source."""
         return any(source in pipeline.when.inputs for pipeline in self.pipelines.values())
 
+    def live_readers(self, source: str) -> list[Pipeline]:
+        """Return the pipelines whose open period is published when windows of the source are complete."""
+        live = [pipeline for pipeline in self.pipelines.values() if pipeline.live and pipeline.live.windows]
+        return [pipeline for pipeline in live if source in pipeline.sources]
+
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""
         source = self.source(name)

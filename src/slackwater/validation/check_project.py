@@ -160,10 +160,10 @@ def _check_pipelines(
 ) -> dict[str, _CheckedPipeline]:
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
-    uncounted = {name for name, source in sources.items() if source.definition and source.definition.counts is None}
+    defined = {name: source.definition for name, source in sources.items() if source.definition}
     for one in checked.values():
-        named, waiting = _name_problems(one, sources, checked), count_problems(one.content, uncounted)
-        for problem in (*named, *_timezone_problems(one, sources), *waiting):
+        named, counted = _name_problems(one, sources, checked), count_problems(one.content, defined)
+        for problem in (*named, *_timezone_problems(one, sources), *counted):
             one.file.report(problem)
     for name, problem in rename_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)

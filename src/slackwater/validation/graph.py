@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -10,6 +11,10 @@ from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.problems import Problem, closest, unknown_name
 from slackwater.runs.period import has_whole_hours
+from slackwater.sources.counts import WINDOW_MINUTES
+from slackwater.sources.definition import Source
+
+_DAY = 24 * 60
 
 
 def graph_problems(
@@ -113,12 +118,29 @@ def _hourly_reader_problems(name: str, item: TableInput, read: str) -> Iterator[
         yield Problem(path=(*path, "table"), message=message)
 
 
-def count_problems(pipeline: Pipeline, uncounted: Collection[str]) -> Iterator[Problem]:
-    """Yield a problem for each source that a pipeline wants complete; `uncounted` are the sources without counts."""
+def count_problems(pipeline: Pipeline, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield a problem for each source that a pipeline wants complete, as a whole or by windows, and cannot be.
+
+    `sources` are those of the project whose definitions can be read.
+    """
     for name, wanted in pipeline.when.inputs.items():
-        if wanted == "complete" and name in uncounted:
+        if wanted == "complete" and name in sources and sources[name].counts is None:
             message = f"{name} takes no counts: add `counts: {{window: 1h}}` to sources/{name}.yaml"
             yield Problem(path=("when", "inputs", name), message=message)
+    live = pipeline.live
+    if live is None or live.windows is None:
+        return
+    for name in pipeline.sources:
+        counts = sources[name].counts if name in sources else None
+        if name in sources and counts is None:
+            message = f"{name} takes no counts: add `counts: {{window: 5m}}` to sources/{name}.yaml, or use `every`"
+            yield Problem(path=("live", "windows"), message=message)
+        elif counts and timedelta(minutes=WINDOW_MINUTES.get(counts.window, _DAY)) > live.interval:
+            message = (
+                f"{name} counts windows of {counts.window}, longer than {live.windows}: shorten `counts.window` in "
+                f"sources/{name}.yaml, or use `every`"
+            )
+            yield Problem(path=("live", "windows"), message=message)
 
 
 def rename_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:

@@ -54,7 +54,7 @@ USES = {
     "remove-stale": ("project", remove_stale.stale_objects),
     "pack-objects": ("project", pack_objects.hour_packer),
     "freeze-inputs": (freeze_inputs.freezer,),
-    "await-inputs": ("waits", "arrivals"),
+    "await-inputs": ("waits", "arrivals", "live_windows"),
     "record-run": (record_run.recorder,),
     "check-days": (check_days.monitor, "state_messages"),
     "fold-state": ("period_folder",),
