@@ -198,6 +198,16 @@ def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():
     world.check()
 
 
+def test_a_packed_hour_to_which_nothing_has_come_is_only_listed():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.clock.pass_by(days=4)
+    world.pack()
+    world.store.get = world.store.head = lambda uri: pytest.fail(f"{uri} is read")
+    assert world.pack() == Packing()
+
+
 FILES = {f"things-2013-03-1{n}.csv": csv_of(row(f"f{n}")) for n in range(3)}
 
 

@@ -115,9 +115,13 @@ class HourPacker:
         return Packing(packed, deleted, failed)
 
     def _is_due(self, source: Source, items: Sequence[StoredObject]) -> bool:
+        """Return whether anything may have to be done: a packed hour to which nothing has come is only listed."""
         if source.pack is None:  # no caller has such a source
             return False
-        return any(item.uri.endswith(INDEX) for item in items) or len(items) > source.pack.max_objects
+        packed = sum(item.uri.endswith(ENDING) for item in items)
+        has_index = any(item.uri.endswith(INDEX) for item in items)
+        others = len(items) - packed - has_index
+        return others > (0 if has_index else source.pack.max_objects) or packed > has_index
 
     def _pack(self, source: Source, hour: Partition, listing: ConsistentListing, index: StoredObject | None) -> int:
         """Pack an hour if it has too many small objects; return the number of objects in new packed objects.
