@@ -63,7 +63,7 @@ def test_the_functions_and_the_job_that_write_get_the_keys(prod: Assembly) -> No
     of_pipelines = {"Pipelinedailydelays": f"flights={FLIGHTS}", "Pipelineweeklydelays": ""}
     for name, own in of_pipelines.items():
         machine = prod.one("AWS::StepFunctions::StateMachine", name)
-        assert f'"--source-kms-keys={own}"' in definition(machine, folder=prod.folder)
+        assert f"{{% '{own}' %}}" in definition(machine, folder=prod.folder)
     # For pipelines that are not deployed.
     outputs = prod.templates["slackwater-prod-processing"]["Outputs"]
     assert outputs["SourceKmsKeys"]["Value"] == value

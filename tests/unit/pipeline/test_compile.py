@@ -111,7 +111,7 @@ def test_every_job_gets_the_whole_run_as_one_argument():
         files = arguments.index("--files")
         assert arguments[files:] == [
             *("--files", "${FilesPrefix}", "--outbound-allow=${OutboundAllow}"),
-            "--source-kms-keys=${SourceKmsKeys}",
+            "{% '--source-kms-keys=' & $source_keys %}",
         ]
 
 
