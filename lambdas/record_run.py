@@ -71,15 +71,12 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     has written.
     """
     request = _REQUEST.validate_python(event)
-    resources = function_resources(SHORT_CONFIG)
-    runs = recorder(resources)
+    runs = recorder(function_resources(SHORT_CONFIG))
     response: dict[str, Any]
     match request:
         case RunPublishedRequest(run=run):
             response = runs.end_published(run).model_dump(mode="json")
         case RunFailedRequest(run=run, error=error, cause=cause, retried=retried):
             response = runs.end_failed(run, error=error, cause=cause, retried=retried)._asdict()
-    if run.through and not response.get("retry"):
-        resources.once.wake_requests.start_next(run.pipeline, run.date)
     logger.info(f"run: {request.event}", extra={"run": run.model_dump(), "response": response})
     return response

@@ -81,11 +81,10 @@ def received(cloud, partner, weather) -> Received:
 
 
 @pytest.fixture(scope="session")
-def published(cloud, received, lineage):
+def published(cloud, received):
     """The first runs of the days before the current one, at the same time: both find no table.
 
-    The first one is read and written in the way of a large day, and the second one in that of a small day. During the
-    second one, the consumer of lineage answers no request.
+    The first one is read and written in the way of a large day, and the second one in that of a small day.
     """
     first, second = PAST
     with ExitStack() as switched:
@@ -96,8 +95,7 @@ def published(cloud, received, lineage):
                 wait_for(lambda: bool(cloud.json(*runs)["runs"]) or other.poll() is not None)
                 switched.close()
                 # The first run still needs its Spark job: many times the processor time that it takes to start another.
-                with lineage.slow():
-                    result = cloud.json("run", "daily_delays", "--date", second)
+                result = cloud.json("run", "daily_delays", "--date", second)
                 output, errors = other.communicate(timeout=300)
             finally:
                 other.kill()
@@ -106,13 +104,9 @@ def published(cloud, received, lineage):
 
 
 @pytest.fixture(scope="session")
-def week(cloud, published, lineage):
-    """The first run of the week that ends with the late day, before the late data arrives.
-
-    Meanwhile the consumer of lineage is down.
-    """
-    with lineage.down():
-        return cloud.json("run", "weekly_delays", "--date", LATE)
+def week(cloud, published):
+    """The first run of the week that ends with the late day, before the late data arrives."""
+    return cloud.json("run", "weekly_delays", "--date", LATE)
 
 
 @pytest.fixture(scope="session")

@@ -22,13 +22,10 @@ class SqsEventQueue:
         self._sqs = sqs
         self._url = url
 
-    def send(self, message: str, *, delay: int) -> None:
-        """Return once SQS has confirmed the message, which it delivers after `delay` seconds, at most 900.
-
-        Raises `CloudError`; SQS may have stored the message even then.
-        """
+    def send(self, message: str) -> None:
+        """Return once SQS has confirmed the message. Raises `CloudError`; SQS may have stored the message even then."""
         with translated("send events to the queue"):
-            self._sqs.send_message(QueueUrl=self._url, MessageBody=message, DelaySeconds=delay)
+            self._sqs.send_message(QueueUrl=self._url, MessageBody=message)
 
 
 @dataclass(frozen=True)
@@ -117,9 +114,8 @@ class EventQueues:
 
     def _count(self, url: str) -> tuple[int, int]:
         """Return how many messages of a queue wait, and how many are in flight."""
-        kinds = ("", "Delayed", "NotVisible")
+        names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         with translated(f"count the messages of {url}"):
-            names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
-            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        visible, delayed, in_flight = (int(attributes[name]) for name in names)
-        return visible + delayed, in_flight
+            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))["Attributes"]
+        waiting, in_flight = (int(attributes[name]) for name in names)
+        return waiting, in_flight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from slackwater.model import UpdatedRecord
 from slackwater.pipeline.definition import Pipeline
@@ -19,8 +19,6 @@ class NamedTable(UpdatedRecord):
     """The first and the last published day, counted from the day of the run; None for an Iceberg table."""
     hours: tuple[int, int] | None = None
     """The same in hours, of an hourly pipeline."""
-    timezone: str | None = None
-    """Of days that an hourly pipeline reads: that of the pipeline that publishes them."""
 
 
 class InputDefinition(UpdatedRecord):
@@ -36,17 +34,10 @@ class InputDefinition(UpdatedRecord):
         return (*self.sources, *(table.name for table in self.tables))
 
 
-def input_definition(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> InputDefinition:
-    """Return what the pipeline's definition names. `pipelines` are those of the project, by stored name."""
-    hourly = pipeline.period == "hour"
+def input_definition(pipeline: Pipeline) -> InputDefinition:
+    """Return what the pipeline's definition names."""
     published = [
-        NamedTable(
-            name=name,
-            table=item.table,
-            days=item.days,
-            hours=item.hours,
-            timezone=table.timezone if hourly and (table := pipelines[item.table]).period == "day" else None,
-        )
+        NamedTable(name=name, table=item.table, days=item.days, hours=item.hours)
         for name, item in pipeline.published_tables.items()
     ]
     foreign = [NamedTable(name=name, table=item.iceberg) for name, item in pipeline.foreign_tables.items()]
@@ -83,5 +74,4 @@ def _inputs_by_name(definition: InputDefinition) -> dict[str, str]:
 def _described_periods(table: NamedTable) -> str:
     if table.hours:
         return f", hours {list(table.hours)}"
-    of_timezone = f" of {table.timezone}" if table.timezone else ""
-    return f", days {list(table.days)}{of_timezone}" if table.days else ""
+    return f", days {list(table.days)}" if table.days else ""

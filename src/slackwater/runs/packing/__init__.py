@@ -1,1 +1,0 @@
-"""Packed objects: the small objects of an hour, written again as one."""
