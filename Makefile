@@ -66,8 +66,9 @@ $(DYNAMODB): requirements/dynamodb-local.txt $(PACKAGES)
 demo: $(READY) ## Run the demo: start a local cloud, deploy, publish five days of real data, handle late data
 	@$(BIN)/python -m examples.nyc_flights.demo
 
-scenario: $(READY) ## Run the scenario: files that change, disappear and shrink, old data, and a new definition
+scenario: $(READY) ## Run two scenarios: files that change, disappear and shrink, old data, a new definition; hours, the open day
 	@$(BIN)/python -m examples.late_orders.scenario
+	@$(BIN)/python -m examples.clicks.scenario
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
@@ -79,7 +80,7 @@ again: $(READY) ## Run the tests that have failed last, one after the other
 	@$(PYTEST) --last-failed --last-failed-no-failures none tests
 
 long: $(READY) ## Run the long tests: before a release, and after a change of what they are about
-	@$(PYTEST) -m long tests/cloud
+	@$(PYTEST) -m long tests/cloud tests/spark
 
 collect: $(PACKAGES) ## Import all tests, which compiles them once for all processes
 	@$(PYTEST) --collect-only --quiet tests 2> /dev/null | grep -v '::'

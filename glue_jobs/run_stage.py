@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from slackwater.aws.resources import Resources
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.runs.attempt_files import failure_uri
 from slackwater.runs.record import Run
+from slackwater.sources.kms_keys import parse_source_keys
 from slackwater.spark.job import json_argument, run_job
 from slackwater.spark.stage import StageJob, run_stage_job, store_unpublished
 from slackwater.spark.version_retention import remove_after_publication
@@ -37,6 +39,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--restore", default="", help="tag of the version to publish again, instead of the stage")
     parser.add_argument("--files", help="URI prefix of the files that steps read and write")
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
+    keys_help = "KMS keys of the pipeline's sources, as source=ARN, separated by commas"
+    parser.add_argument("--source-kms-keys", default="", type=parse_source_keys, metavar="KEYS", help=keys_help)
     parser.add_argument("--run-table", default="", help="the DynamoDB table of runs, which --version-days needs")
     parser.add_argument(
         "--version-days", type=int, default=0, help="remove versions that were replaced so many days ago; 0: none"
@@ -63,7 +67,8 @@ def work(spark: SparkSession, options: argparse.Namespace) -> None:
             now=datetime.now(UTC),
         )
 
-    run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets(), on_published=remove_old_versions)
+    stores = partial(s3_store, job.source_keys)
+    run_stage_job(spark, job, stores=stores, secrets=CloudSecrets(), on_published=remove_old_versions)
 
 
 def stage_job(options: argparse.Namespace, *, stage: str) -> StageJob:
@@ -76,6 +81,7 @@ def stage_job(options: argparse.Namespace, *, stage: str) -> StageJob:
         restore=options.restore,
         files=options.files,
         outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
+        source_keys=options.source_kms_keys,
     )
 
 

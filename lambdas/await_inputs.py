@@ -1,4 +1,7 @@
-"""Evaluate what runs wait for: when a run begins to wait, every 15 minutes, and when an input has changed."""
+"""Evaluate what runs wait for: when a run begins to wait, every 15 minutes, and when an input has changed.
+
+It also starts runs of open periods when further windows of their sources have all of their events.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,23 @@ class SourceChangedRequest(BaseModel):
     """UTC hours; None for any."""
 
 
+class CountedRequest(BaseModel):
+    """Windows of a source have all of their events."""
+
+    event: Literal["counted"]
+    source: str
+    hours: tuple[AwareDatetime, ...]
+    """UTC hours."""
+
+
+class ProvisionalRequest(BaseModel):
+    """A run of an open period has ended."""
+
+    event: Literal["provisional"]
+    pipeline: str
+    date: str
+
+
 class DayPublishedRequest(BaseModel):
     """A pipeline has published a day."""
 
@@ -56,7 +76,9 @@ class VerdictRequest(BaseModel):
     """When they were given."""
 
 
-AwaitInputsRequest = WaitRequest | SourceChangedRequest | DayPublishedRequest | VerdictRequest
+AwaitInputsRequest = (
+    WaitRequest | SourceChangedRequest | CountedRequest | ProvisionalRequest | DayPublishedRequest | VerdictRequest
+)
 _REQUEST: TypeAdapter[AwaitInputsRequest] = TypeAdapter(Annotated[AwaitInputsRequest, Field(discriminator="event")])
 
 
@@ -76,6 +98,10 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             logger.info("inputs evaluated", extra={"outcome": evaluation.outcome, "missing": missing})
         case SourceChangedRequest(source=source, hours=hours):
             waits.wake_source(source, hours)
+        case CountedRequest(source=source, hours=hours):
+            logger.info("runs started", extra={"executions": resources.live_windows.source_counted(source, hours)})
+        case ProvisionalRequest(pipeline=pipeline, date=date):
+            logger.info("run started", extra={"execution": resources.live_windows.run_ended(pipeline, date)})
         case DayPublishedRequest(pipeline=pipeline, date=date):
             waits.wake_day(pipeline, date)
         case VerdictRequest(of=of, name=name, periods=periods, at=at):

@@ -71,12 +71,15 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     has written.
     """
     request = _REQUEST.validate_python(event)
-    runs = recorder(function_resources(SHORT_CONFIG))
+    resources = function_resources(SHORT_CONFIG)
+    runs = recorder(resources)
     response: dict[str, Any]
     match request:
         case RunPublishedRequest(run=run):
             response = runs.end_published(run).model_dump(mode="json")
         case RunFailedRequest(run=run, error=error, cause=cause, retried=retried):
             response = runs.end_failed(run, error=error, cause=cause, retried=retried)._asdict()
+    if run.through and not response.get("retry"):
+        resources.once.wake_requests.start_next(run.pipeline, run.date)
     logger.info(f"run: {request.event}", extra={"run": run.model_dump(), "response": response})
     return response

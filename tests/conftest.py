@@ -32,6 +32,7 @@ from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.cloud.emr_fixtures import BareCloud, bare_cloud
 from tests.cloud.ways import mix_ways, set_ways
+from tests.lineage_consumer import LineageConsumer
 from tests.postgres import PostgresServer, running_postgres
 from tests.processes import (
     SITES,
@@ -216,6 +217,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def lineage() -> Iterator[LineageConsumer]:
+    """What receives the OpenLineage events of the shared cloud."""
+    with LineageConsumer() as consumer:
+        yield consumer
+
+
+@pytest.fixture(scope="session")
 def rates_api(tmp_path_factory) -> Iterator[PartnerServer]:
     """The API of the example with all steps."""
     folder = tmp_path_factory.mktemp("api") / "pages"
@@ -287,7 +295,7 @@ def deploy_previous_storage(cloud: Cloud) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
+def cloud(tmp_path_factory, project, lineage) -> Iterator[Cloud]:
     """The local cloud, started and deployed. It shares the checkout's jars and nothing else."""
     root = tmp_path_factory.mktemp("cloud")
     (root / ".slackwater").mkdir()
@@ -306,6 +314,7 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     environment["SLACKWATER_SET"] += " intermediate_days=0 schedule=none collect_minutes=0"
     environment["SLACKWATER_SET"] += " alarm_usd_per_day=0.001"  # less than any run costs
     teams = {"operations": {"queue": "create", "severities": ["warning"]}, "finance": {"queue": "create"}}
+    environment["SLACKWATER_SET"] += f' openlineage={{"url":"{lineage.url}"}}'
     environment["SLACKWATER_SET"] += f" teams={json.dumps(teams, separators=(',', ':'))}"
     # tests/infra and `make check` let the CDK validate the app, which takes as long as its synthesis.
     environment["CDK_VALIDATION"] = "false"
@@ -315,6 +324,8 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two concurrent deployments would share `cdk.out` and build twice
             deployed.previous.update(deploy_previous_storage(deployed))
             deployed.slackwater("deploy")
+        # The rule of a source with `pack` invokes it each hour.
+        deployed.client("events").disable_rule(Name="slackwater-pack-objects")
         set_ways(deployed.client("emr-serverless"))
         mix_ways(deployed)
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]

@@ -15,6 +15,7 @@ _WRITES = frozenset(
     {
         "put",
         "put_new",
+        "put_if_match",
         "put_new_file",
         "put_rejected",
         "delete",

@@ -110,6 +110,14 @@ class MemoryStore:
             self.put(uri, body, metadata=metadata)
             return True
 
+    def put_if_match(self, uri: str, body: bytes, *, etag: str, metadata: Mapping[str, str]) -> bool:
+        with self._lock:
+            head = self.head(uri)
+            if head is None or head.etag != etag:
+                return False
+            self.put(uri, body, metadata=metadata)
+            return True
+
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
         return self.put_new(uri, path.read_bytes(), metadata=metadata)
 
@@ -152,11 +160,13 @@ class MemoryBuffer:
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.messages: list[str] = []
+        self.delays: list[int] = []
         self.fuse = fuse or Fuse()
 
-    def send(self, message: str) -> None:
+    def send(self, message: str, *, delay: int) -> None:
         self.fuse.burn("send")
         self.messages.append(message)
+        self.delays.append(delay)
 
 
 class MemoryTokens:

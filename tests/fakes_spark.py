@@ -86,10 +86,10 @@ class FolderStore:
     def metadata(self, uri: str) -> Mapping[str, str]:
         return {}
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         for path in sorted(path for path in self.root.rglob("*") if path.is_file()):
             uri = f"s3://{path.relative_to(self.root)}"
-            if uri.startswith(prefix):
+            if uri.startswith(prefix) and uri > start_after:
                 yield StoredObject(uri, path.stat().st_size, "", datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
     def delete(self, uris: Iterable[str]) -> None:

@@ -119,6 +119,12 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
             web.closed.put(True)
 
         def do_GET(self) -> None:
+            try:
+                self.answer()
+            except ConnectionError:  # the client has stopped waiting
+                self.close_connection = True
+
+        def answer(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", 0)))
             reply = web.reply(RecordedRequest(self.command, self.path, headers, body))

@@ -21,11 +21,15 @@ VARIABLES = {
     },
     "update-raw-tables": {"RAW_BUCKET", "RAW_DATABASE", "WAREHOUSE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
     "remove-stale": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
+    "pack-objects": {"RAW_BUCKET", "FILE_TABLE", "PROJECT_URI", "RAW_TABLES_FUNCTION"},
     "freeze-inputs": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "KEPT_DAYS"),
         "INTERMEDIATE_DAYS",
     },
-    "await-inputs": {"RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI", "ARRIVAL_QUEUE_URL"},
+    "await-inputs": {
+        *("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI", "ARRIVAL_QUEUE_URL"),
+        "STATE_MACHINE_PREFIX",
+    },
     "record-run": {"RUN_TABLE", "STATE_TABLE", "INTERMEDIATE_DAYS", "ARRIVAL_QUEUE_URL", _WAKE, *_COSTS},
     "check-days": {
         *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE", "PROJECT_URI"),
@@ -40,6 +44,7 @@ VARIABLES = {
     "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
     "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", *_COSTS},
     "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
+    "maintain-tables": {"PROJECT_URI", "WAREHOUSE_DATABASE"},
     "send-lineage": {
         *("RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE", "FILES_PREFIX", "OUTBOUND_ALLOW"),
         *("OPENLINEAGE_URL", "OPENLINEAGE_SECRET", "OPENLINEAGE_NAMESPACE"),

@@ -49,6 +49,7 @@ def _job_of(pipeline: str, *, sources: tuple[str, ...] = (), upstream: str = "")
     published = (f"s3:ListBucket,GetObject Warehouse/slackwater_warehouse/{upstream}/*",) if upstream else ()
     return (
         *(f"s3:ListBucket,GetObject Raw/raw/source={source}/*" for source in sources),
+        "s3:PutObject Raw/rejected/*",
         *published,
         *((f"glue:GetTable table/slackwater_warehouse/{upstream}",) if upstream else ()),
         *(_JOB_FILES, _JOB_LOGS),
@@ -114,6 +115,11 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         *(_PROJECT, _UPDATE_TABLES),
         "s3:ListBucket,DeleteObject Raw/raw/*",
         "s3:ListBucket,GetObject,PutObject Exchange/stale-objects/*",
+        "dynamodb:BatchGetItem FileTable",
+    ),
+    "packobjects": (
+        *(_PROJECT, _UPDATE_TABLES),
+        "s3:ListBucket,GetObject,PutObject,DeleteObject Raw/raw/*",
         "dynamodb:BatchGetItem FileTable",
     ),
     "freezeinputs": (
@@ -201,6 +207,13 @@ _OF_FUNCTIONS: dict[str, tuple[str, ...]] = {
         f"glue:GetDatabase {_DATABASE}",
         f"glue:GetTable,CreateTable,UpdateTable {_DATABASE} table/slackwater_warehouse/ledger",
     ),
+    "maintaintables": (
+        _PROJECT,
+        "s3:ListBucket Warehouse/slackwater_warehouse/*",
+        f"{_REPLACE} Warehouse/slackwater_warehouse/*",
+        f"glue:GetDatabase {_DATABASE}",
+        f"glue:GetTable,UpdateTable {_DATABASE} table/slackwater_warehouse/*",
+    ),
 }
 FUNCTIONS = {role: (*rows, f"logs:CreateLogStream,PutLogEvents {role}Logs") for role, rows in _OF_FUNCTIONS.items()}
 JOBS: dict[str, tuple[str, ...]] = {
@@ -211,7 +224,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         *(_JOB_FILES, _JOB_LOGS),
         "s3:ListBucket,GetObject Raw/raw/* Exchange/manifests/* Exchange/arrow/*",
         "s3:GetObject Exchange/projects/*",
-        "s3:PutObject Exchange/arrow/*",
+        "s3:PutObject Exchange/arrow/* Raw/rejected/*",
         f"{_REPLACE} Exchange/runs/* Warehouse/slackwater_warehouse/* Warehouse/files/*",
         "s3:ListBucket Exchange/runs/* Warehouse/slackwater_warehouse/* Warehouse/files/*",
         "dynamodb:GetItem RunTable",
@@ -315,11 +328,12 @@ LINEAGE: dict[str, tuple[str, ...]] = {
         _PROJECT,
         "s3:ListBucket,GetObject Exchange/manifests/* Exchange/runs/*",
         "dynamodb:GetItem RunTable",
-        "secretsmanager:GetSecretValue secret:lineage-??????",
         "logs:CreateLogStream,PutLogEvents sendlineageLogs",
     ),
 }
 """What the setting `openlineage` adds: calls of other roles, and a role."""
+LINEAGE_SECRET = {"sendlineage": ("secretsmanager:GetSecretValue secret:lineage-??????",)}
+"""What its `api_key_secret` adds."""
 REMOVING_ARROW_FILES = {"recordrun": ("s3:ListBucket,DeleteObject Exchange/arrow/*",)}
 """What the setting `intermediate_days: 0` adds."""
 ROLES = {**FUNCTIONS, **JOBS, **MACHINES}

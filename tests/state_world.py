@@ -90,6 +90,7 @@ class World:
         self.reports: list[Report] = []
         self.changes: list[PeriodChanged] = []
         self.woken: list[datetime] = []
+        self.on_full: Callable[[str, Sequence[datetime]], None] = lambda *_: None
 
     def write(self, hour: datetime, rows: Iterable[Row], name: str, content: str | None, *, old: bool = False) -> str:
         """Write an object, and return its URI. An `old` one has no windows in its metadata."""
@@ -164,6 +165,7 @@ class World:
             exchange_bucket="exchange",
             put_changes=bus.extend,
             on_changed=lambda _, hours: self.woken.extend(hours),
+            on_full=self.on_full,
         )
 
     def is_seen(self, content: str | None, name: str | None = None) -> bool:

@@ -55,9 +55,12 @@ METRICS = ("orders", "items", "revenue_cents")
 _ROWS = f"SELECT date, product, {', '.join(METRICS)} FROM {{table}} ORDER BY date, product"  # noqa: S608
 _TOTALS = f"SELECT date, {', '.join(f'sum({name})' for name in METRICS)} FROM {{table}} GROUP BY date ORDER BY date"  # noqa: S608
 # What a scenario leaves in its folder.
-_OURS = {".slackwater", "cdk.out", "partner", "project"}
+_OURS = {".slackwater", "cdk.out", "events", "partner", "project"}
 # `pull.url` in `sources/orders.yaml`.
 _URL = "http://127.0.0.1:8714/orders"
+
+Documents = dict[str, dict[str, Any]]
+"""What each part did, by its name."""
 
 
 @dataclass
@@ -69,7 +72,7 @@ class Scenario:
     feed: Feed
     partner: PartnerServer
     parts: Parts
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    documents: Documents = field(default_factory=dict)
 
     def part(self, name: str, title: str, play: Callable[[], dict[str, Any]]) -> None:
         """Run a part, and print what is published after it. It begins with the partner's files of the part before."""
@@ -146,24 +149,32 @@ class Scenario:
         return dict(totals)
 
     def _monitor(self, pipeline: str, as_of: str) -> dict[str, Any]:
-        """Monitor a pipeline, and print the decisions and what they changed. Raises `RunFailed`."""
-        result = monitor_pipeline(self.client, pipeline, as_of, show_report=print_decisions)
-        print_day_outcomes(result)
-        if result.failure:
-            raise RunFailed(result.failure)
-        return monitor_document(result)
+        return show_monitoring(self.client, pipeline, as_of)
 
     def _days_on_hold(self) -> list[dict[str, Any]]:
         self._command("late")
         return [day.model_dump(mode="json", include={"date", "hold"}) for day in self.client.days_on_hold()]
 
     def _command(self, *arguments: str, code: int = 0) -> None:
-        """Print a command of the command line, and run it. Raises `RunFailed` if it ends with another exit code."""
-        shown = " ".join(f'"{word}"' if " " in word else word for word in arguments)
-        print_text(f"\n$ slackwater {shown}", style="bold")
-        ended = run_command([*arguments, "--project", str(self.workspace.project)])
-        if ended != code:
-            raise RunFailed(f"slackwater {shown}: its exit code is {ended}, not {code}")
+        show_command(self.workspace, *arguments, code=code)
+
+
+def show_command(workspace: Workspace, *arguments: str, code: int = 0) -> None:
+    """Print a command of the command line, and run it. Raises `RunFailed` if it ends with another exit code."""
+    shown = " ".join(f'"{word}"' if " " in word else word for word in arguments)
+    print_text(f"\n$ slackwater {shown}", style="bold")
+    ended = run_command([*arguments, "--project", str(workspace.project)])
+    if ended != code:
+        raise RunFailed(f"slackwater {shown}: its exit code is {ended}, not {code}")
+
+
+def show_monitoring(client: Client, pipeline: str, as_of: str) -> dict[str, Any]:
+    """Monitor a pipeline, and print the decisions and what they changed; return its document. Raises `RunFailed`."""
+    result = monitor_pipeline(client, pipeline, as_of, show_report=print_decisions)
+    print_day_outcomes(result)
+    if result.failure:
+        raise RunFailed(result.failure)
+    return monitor_document(result)
 
 
 def cost_document(day: DayCost) -> dict[str, Any]:
@@ -196,16 +207,20 @@ def empty(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def copy_project(folder: Path, url: str) -> Workspace:
-    """Copy the project, with the URL of the partner's server, and return the workspace with a cloud of its own."""
+def copy_project(folder: Path, example: Path) -> Workspace:
+    """Copy the definitions of an example, and return the workspace with a cloud of its own."""
     (folder / ".slackwater").mkdir(parents=True)
     (folder / ".slackwater" / "jars").symlink_to(ROOT / ".slackwater" / "jars")
     project = folder / "project"
     for name in ("sources", "pipelines"):
-        shutil.copytree(Path(__file__).parent / name, project / name)
+        shutil.copytree(example / name, project / name)
+    return Workspace(root=folder, project=project)
+
+
+def set_partner(project: Path, url: str) -> None:
+    """Write the URL of the partner's server into the definition of the source."""
     source = project / "sources" / f"{SOURCE}.yaml"
     source.write_text(source.read_text(encoding="utf-8").replace(_URL, url), encoding="utf-8")
-    return Workspace(root=folder, project=project)
 
 
 def deploy_project(workspace: Workspace) -> None:
@@ -219,14 +234,15 @@ def deploy_project(workspace: Workspace) -> None:
     )
 
 
-def scenario(folder: Path) -> dict[str, dict[str, Any]]:
+def scenario(folder: Path) -> Documents:
     """Run every part in an empty folder; return their documents. Raises `SlackwaterError` at the first failure."""
     parts = Parts()
     empty(folder)
     feed = Feed.make(folder / "partner", "prepared", DAYS)
     with PartnerServer(feed.state, path="/orders") as partner:
         with parts.part("Start a local cloud, and deploy the pipelines"):
-            workspace = copy_project(folder, partner.url)
+            workspace = copy_project(folder, Path(__file__).parent)
+            set_partner(workspace.project, partner.url)
             os.environ.update(cloud.up(folder).environment())
             deploy_project(workspace)
         # After the start of the cloud, because boto3 reads the endpoint from the environment.
@@ -251,11 +267,19 @@ def play(played: Scenario) -> None:
 
 
 def main() -> int:
-    """Run the scenario; return its exit code. Its cloud is stopped at the end, and its files stay."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    """Run the scenario; return its exit code."""
+    return play_command(scenario, FOLDER, __doc__)
+
+
+def play_command(scenario: Callable[[Path], Documents], folder: Path, description: str | None) -> int:
+    """Run a scenario with the options of the command line; return the exit code.
+
+    `folder` is the default of `--folder`. The cloud of the scenario is stopped at the end, and its files stay.
+    """
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0] if description else None)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the documents of the parts")
     parser.add_argument(
-        "--folder", type=Path, default=FOLDER, help="folder that is emptied first (default: %(default)s)"
+        "--folder", type=Path, default=folder, help="folder that is emptied first (default: %(default)s)"
     )
     arguments = parser.parse_args()
     try:

@@ -18,6 +18,7 @@ from infra.constructs.library_function import LibraryFunction
 from infra.constructs.permissions import grants
 from infra.settings import Settings
 from infra.teams import CREATE_QUEUE, Team
+from slackwater.sources.definition import SHORTEST_BUFFER
 
 LONGEST_RETENTION = Duration.days(14)
 """The longest that SQS offers: somebody has to look at a dead letter."""
@@ -29,8 +30,10 @@ STORE_TIMEOUT = Duration.minutes(1)
 # The time between two attempts. AWS recommends six times the function's timeout plus the batching window.
 _VISIBILITY_TIMEOUT = Duration.minutes(7)
 # Larger batches make fewer and larger objects; an event is in its partition some seconds after the API has answered.
-_BATCHING_WINDOW = Duration.seconds(5)
-_BATCH_SIZE = 1000
+# Those of a source with more `buffer_seconds` arrive together after these. 2,000 small ones are about the 6 MB that an
+# invocation may have, and take about 16 s.
+_BATCHING_WINDOW = Duration.seconds(SHORTEST_BUFFER)
+_BATCH_SIZE = 2_000
 # A new account may run 10 functions at the same time, and the API's function needs some to answer. A mapping allows at
 # least 2. They suffice for the default throttle of the API.
 _REQUESTS_FOR_ONE = 50

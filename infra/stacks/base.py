@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from aws_cdk import ArnFormat, Environment, Stack
+from aws_cdk import ArnFormat, Duration, Environment, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
@@ -23,6 +25,7 @@ from infra.constructs.state_machine import StateMachine
 from infra.constructs.state_queue import STATES
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import Machine, with_retries
 from slackwater.project.project import Project
 
@@ -88,6 +91,21 @@ class FunctionStack(DeploymentStack):
         """The deployed `project.json`."""
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
+    def invoke_every(
+        self, pause: Duration, function: LibraryFunction, *, description: str, is_enabled: bool = True
+    ) -> None:
+        """Invoke the function after each pause, for the first time after one."""
+        # Not a task of the scheduler, which is a setting: files would accumulate without one.
+        events.Rule(
+            function,
+            "Rule",
+            rule_name=function.function.function_name,
+            description=description,
+            schedule=events.Schedule.rate(pause),
+            targets=[targets.LambdaFunction(function.function)],
+            enabled=is_enabled,
+        )
+
     def function(
         self,
         name: str,
@@ -105,8 +123,9 @@ class FunctionStack(DeploymentStack):
         With `sends_arrivals`, it may send messages to the queue of arrivals. With the setting `collect_minutes` 0 it
         gets no queue: days wait for the daily check. With `sends_states`, it may send messages to the queue of states.
         With `updates_raw_tables`, it may invoke the function that lets the Iceberg tables of raw events follow the
-        listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits
-        or gives verdicts; with `stores_verdicts` in any case, because that function also has published days checked.
+        listing. With `wakes_runs`, it may invoke the function that evaluates what runs wait for, if any pipeline waits,
+        gives verdicts or has `live.windows`; with `stores_verdicts` in any case, because that function also has
+        published days checked.
         With `sends_lineage`, it may invoke the function that sends lineage, if the deployment has a receiver.
         """
         function = LibraryFunction(self.library, name, **options)
@@ -129,7 +148,7 @@ class FunctionStack(DeploymentStack):
             function.function.add_environment("RAW_TABLES_FUNCTION", updater)
         if wakes_runs or stores_verdicts:
             pipelines = self.parts.project.pipelines.values()
-            is_needed = stores_verdicts or any(pipeline.waits or pipeline.judged_inputs for pipeline in pipelines)
+            is_needed = stores_verdicts or any(map(_needs_wakes, pipelines))
             waker = self._allow_invocation(function, AWAIT_INPUTS) if is_needed else ""
             function.function.add_environment("AWAIT_INPUTS_FUNCTION", waker)
         if sends_lineage and self.settings.openlineage:
@@ -154,3 +173,7 @@ class FunctionStack(DeploymentStack):
         return StateMachine(
             scope, "Machine", settings=self.settings, name=name, definition=definition, values=values, role=role
         )
+
+
+def _needs_wakes(pipeline: Pipeline) -> bool:
+    return pipeline.waits or bool(pipeline.judged_inputs or (pipeline.live and pipeline.live.windows))

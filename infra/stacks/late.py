@@ -24,6 +24,8 @@ from slackwater.runs.periods.changes import LISTS
 # Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
 _CHECK_MB = 1769
 _FOLD_MB = 1769
+# The rows of a new file are in memory: 64 MB of Parquet are up to ten times as many bytes.
+_MAINTENANCE_MB = 3008
 
 
 class LateStack(FunctionStack):
@@ -47,6 +49,7 @@ class LateStack(FunctionStack):
         self.compare_versions = self._compare_versions()
         self.notify_change = self._notify_change(processing)
         self.write_ledger = self._write_ledger()
+        self.invoke_every(Duration.days(1), self._maintain_tables(), description="Files of the ledger and of tables")
         self.compare = self._compare(processing)
         self.monitor = self._monitor()
         self.backfill = self._backfill()
@@ -215,6 +218,23 @@ class LateStack(FunctionStack):
         grants.use_table(
             function.role, storage.warehouse_database, LEDGER_TABLE, "GetTable", "CreateTable", "UpdateTable"
         )
+        return function
+
+    def _maintain_tables(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            "maintain_tables",
+            description="Rewrites small files of the ledger and of published tables, and removes what nothing names",
+            environment={**storage.variables("WAREHOUSE_DATABASE"), "PROJECT_URI": self.project.s3_object_url},
+            timeout=Duration.minutes(15),
+            memory_mb=_MAINTENANCE_MB,
+        )
+        tables = f"{storage.warehouse_database}/"
+        grants.list_objects(function.role, storage.warehouse, tables)
+        grants.replace_objects(function.role, storage.warehouse, tables)
+        # pyiceberg asks before each commit whether it is a database of S3 Tables.
+        grants.use_database(function.role, storage.warehouse_database, "GetDatabase")
+        grants.use_tables(function.role, storage.warehouse_database, "GetTable", "UpdateTable")
         return function
 
     def _compare(self, processing: ProcessingStack) -> StateMachine:

@@ -36,6 +36,7 @@ from slackwater.pipeline.retries import Machine
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 from slackwater.runs.record import ARROW_FILES
+from slackwater.sources.kms_keys import format_source_keys
 
 # Memory of the functions of a run, in MB: part of what a run costs.
 _FREEZE_MB, _AWAIT_MB, _RECORD_MB = 1024, 1024, 512
@@ -123,6 +124,7 @@ class ProcessingStack(FunctionStack):
                 **({"LineageFunction": self.send_lineage.arn} if self.send_lineage else {}),
                 # The value of an output must not be empty.
                 **({"OutboundAllow": allowed} if (allowed := self.job_values["OutboundAllow"]) else {}),
+                **({"SourceKmsKeys": keys} if (keys := storage.source_keys_value) else {}),
             },
         )
 
@@ -167,6 +169,7 @@ class ProcessingStack(FunctionStack):
             environment={
                 **storage.variables("RAW_BUCKET", "FILE_TABLE", "RUN_TABLE", "STATE_TABLE"),
                 "PROJECT_URI": self.project.s3_object_url,
+                "STATE_MACHINE_PREFIX": states_arn(self, "stateMachine", self.settings.named("")),
             },
             timeout=Duration.minutes(10),
             memory_mb=_AWAIT_MB,
@@ -185,6 +188,11 @@ class ProcessingStack(FunctionStack):
         )
         grants.use_items(function.role, storage.run_table, "GetItem")
         allow_answers(function.role, self.settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        # By name: the machines may invoke this function.
+        live = sorted(name for name, item in self.parts.project.pipelines.items() if item.live and item.live.windows)
+        if machines := [self.settings.named(f"{PIPELINE_MACHINE_PREFIX}{name}") for name in live]:
+            arns = [states_arn(self, "stateMachine", machine) for machine in machines]
+            grants.allow(function.role, ["states:StartExecution"], arns)
         return function
 
     def _record_run(self) -> LibraryFunction:
@@ -293,11 +301,15 @@ class ProcessingStack(FunctionStack):
         job_permissions.allow_pipeline(job_role, pipeline, storage=self._storage)
         role = machine_role(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
         pass_role(role, job_role)
+        keys = self._storage.source_keys
         values = {
             "AwaitInputsFunction": self.await_inputs.arn,
             "FreezeInputsFunction": self.freeze_inputs.arn,
             "RecordRunFunction": self.record_run.arn,
             **self.job_values,
+            "SourceKmsKeys": format_source_keys(
+                {source: keys[source] for source in pipeline.sources if source in keys}
+            ),
             "VersionDays": str(version_days(pipeline, self.settings)),
             "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from aws_cdk import Duration, Tags
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -35,7 +33,10 @@ class ReceiverStack(FunctionStack):
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
         self._update_raw_tables()
-        self._invoke_weekly(self._remove_stale())
+        # The first time is a week after the deployment: no earlier release runs by then.
+        self.invoke_every(Duration.days(7), self._remove_stale(), description="Stale objects of pulled files")
+        packs = any(source.pack for source in parts.project.sources.values())
+        self.invoke_every(Duration.hours(1), self._pack_objects(), description="Small objects", is_enabled=packs)
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
@@ -187,17 +188,23 @@ class ReceiverStack(FunctionStack):
         grants.write_objects(function.role, storage.exchange, "stale-objects/")
         return function
 
-    def _invoke_weekly(self, function: LibraryFunction) -> None:
-        """Invoke the function each week, for the first time a week after the deployment: no earlier release runs."""
-        # Not a task of the scheduler, which is a setting: objects would accumulate without one.
-        events.Rule(
-            function,
-            "Rule",
-            rule_name=function.function.function_name,
-            description="Stale objects of pulled files",
-            schedule=events.Schedule.rate(Duration.days(7)),
-            targets=[targets.LambdaFunction(function.function)],
+    def _pack_objects(self) -> LibraryFunction:
+        storage = self._storage
+        function = self.function(
+            "pack_objects",
+            updates_raw_tables=True,
+            description="Packs the small objects of finished hours",
+            environment={**self._raw, **storage.variables("FILE_TABLE")},
+            timeout=Duration.minutes(15),
+            # The rows of a packed object are in memory: 256 MB, and as much again while they are written.
+            memory_mb=1769,
         )
+        Tags.of(function.role).add(DELETES_RAW, "true")
+        grants.find_objects(function.role, storage.raw, "raw/")
+        self._allow_raw_writes(function.role)
+        grants.delete_objects(function.role, storage.raw, "raw/")
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        return function
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         """Grant writes to raw partitions, and to the prefixes `more`."""

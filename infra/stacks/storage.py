@@ -30,8 +30,8 @@ JOB_MINUTES = 150
 """How long a stage of a run takes at most after its job has left the queue: the time limit of the job, and the pauses
 of all retries."""
 
-# Lambda allows 4,096 bytes for all environment variables of a function.
-_MAX_BYTES = 3000
+MOST_KEYS_BYTES = 3000
+"""Of the setting `source_kms_keys`. Lambda allows 4,096 bytes for all environment variables of a function."""
 DELETES_RAW = "slackwater-deletes-raw"
 """The tag of roles that may delete objects below `raw/`, if it is `true`."""
 FILES = "files/"
@@ -236,10 +236,10 @@ def source_keys(project: Project, settings: Settings) -> str:
         known = ", ".join(sorted(project.sources)) or "none"
         raise DefinitionError(f"source_kms_keys: no source {', '.join(unknown)} in this project (sources: {known})")
     keys = format_source_keys(settings.source_kms_keys)
-    if len(keys) > _MAX_BYTES:
+    if len(keys) > MOST_KEYS_BYTES:
         raise DefinitionError(
             f"source_kms_keys: {len(settings.source_kms_keys)} entries have {len(keys):,} characters, and functions "
-            f"can get {_MAX_BYTES:,}: name fewer sources"
+            f"can get {MOST_KEYS_BYTES:,}: name fewer sources"
         )
     return keys
 

@@ -18,6 +18,20 @@ from slackwater.errors import InputError
 _MAX_REASON = 4000
 
 
+class PackedRows(NamedTuple):
+    """The rows of a packed object that are those of one of its members."""
+
+    uri: str
+    """Of the packed object."""
+    size: int
+    """Bytes of the packed object."""
+    total: int
+    """Rows of the packed object."""
+    first: int
+    """The number of the first of these rows; the object's rows are numbered from 0."""
+    rows: int
+
+
 class StoredObject(NamedTuple):
     """One object of a listing."""
 
@@ -27,6 +41,8 @@ class StoredObject(NamedTuple):
     etag: str
     modified: datetime
     """UTC."""
+    packed: PackedRows | None = None
+    """Where its rows are, if it is a member of a packed object; the object itself may not exist any more."""
 
 
 class ObjectHead(NamedTuple):

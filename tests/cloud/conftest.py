@@ -81,10 +81,11 @@ def received(cloud, partner, weather) -> Received:
 
 
 @pytest.fixture(scope="session")
-def published(cloud, received):
+def published(cloud, received, lineage):
     """The first runs of the days before the current one, at the same time: both find no table.
 
-    The first one is read and written in the way of a large day, and the second one in that of a small day.
+    The first one is read and written in the way of a large day, and the second one in that of a small day. During the
+    second one, the consumer of lineage answers no request.
     """
     first, second = PAST
     with ExitStack() as switched:
@@ -95,7 +96,8 @@ def published(cloud, received):
                 wait_for(lambda: bool(cloud.json(*runs)["runs"]) or other.poll() is not None)
                 switched.close()
                 # The first run still needs its Spark job: many times the processor time that it takes to start another.
-                result = cloud.json("run", "daily_delays", "--date", second)
+                with lineage.slow():
+                    result = cloud.json("run", "daily_delays", "--date", second)
                 output, errors = other.communicate(timeout=300)
             finally:
                 other.kill()
@@ -104,9 +106,13 @@ def published(cloud, received):
 
 
 @pytest.fixture(scope="session")
-def week(cloud, published):
-    """The first run of the week that ends with the late day, before the late data arrives."""
-    return cloud.json("run", "weekly_delays", "--date", LATE)
+def week(cloud, published, lineage):
+    """The first run of the week that ends with the late day, before the late data arrives.
+
+    Meanwhile the consumer of lineage is down.
+    """
+    with lineage.down():
+        return cloud.json("run", "weekly_delays", "--date", LATE)
 
 
 @pytest.fixture(scope="session")

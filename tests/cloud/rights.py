@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tests.rights import JOBS, REMOVING_ARROW_FILES, ROLES, calls, may
+from tests.rights import JOBS, LINEAGE, REMOVING_ARROW_FILES, ROLES, SENDING_LINEAGE, calls, may
 
 BUCKETS = {"Raw": "RawBucket", "Exchange": "ExchangeBucket", "Warehouse": "WarehouseBucket"}
 _KEYS = {
@@ -25,11 +25,20 @@ _INDEXED = {"due": "open_source", "dated": "dated", "not-taken": "not_taken_sour
     name: f"{name.replace('-', '_')}_pipeline" for name in ("published", "notification-due", "held")
 }
 _MACHINES = ("pipeline-daily_delays", "compare-day", "monitor-days", "backfill", "pull")
-# What the tests' deployment adds: one partner has credentials, and Arrow files are removed after a publication.
-_MORE = REMOVING_ARROW_FILES | dict.fromkeys(
-    ("listfiles", "fetchfile", "PullJob"), ("secretsmanager:GetSecretValue secret:partners/ship-*",)
+# What the tests' deployment adds: one partner has credentials, Arrow files are removed after a publication, and events
+# of OpenLineage are sent.
+_MORE = (
+    *dict.fromkeys(
+        ("listfiles", "fetchfile", "PullJob"), ("secretsmanager:GetSecretValue secret:partners/ship-*",)
+    ).items(),
+    *REMOVING_ARROW_FILES.items(),
+    *SENDING_LINEAGE.items(),
 )
-_HERE = {role: (*rows, *_MORE.get(role, ())) for role, rows in ROLES.items()}
+HERE = {
+    role: (*rows, *(row for name, more in _MORE if name == role for row in more))
+    for role, rows in (ROLES | LINEAGE).items()
+}
+"""The calls of each role of the tests' deployment."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Attempt:
         return f"{self.service}.{self.operation} {json.dumps(self.arguments, default=str)}"
 
     def is_allowed(self, role: str) -> bool:
-        return may(role, self.action, self.resource, roles=_HERE)
+        return may(role, self.action, self.resource, roles=HERE)
 
 
 def listed(service: str) -> list[tuple[str, str]]:

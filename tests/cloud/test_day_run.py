@@ -8,9 +8,11 @@ import pytest
 
 from examples.nyc_flights.feed import flights_files, weather_of_hours
 from tests.cloud.conftest import AS_OF, EMPTY_DAY, PAST, ended, entered
+from tests.cloud.staged_runs import wait_for
 from tests.cloud.test_monitoring import FIRST, FIRST_WEATHER
 from tests.conftest import DATES, LATE_FILES, LATE_HOUR
 from tests.independent import COLUMNS, assert_same_table, daily_delays, database
+from tests.lineage_runs import validated
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
@@ -122,7 +124,7 @@ def test_only_references_counts_and_identifiers_pass_through_the_machine(cloud, 
     assert not any(".parquet" in value or ".arrow" in value for value in passed)
 
 
-def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_its_log(cloud, received):
+def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_its_log(cloud, received, lineage):
     failed = cloud.json("run", "broken", "--date", "2013-03-09", code=1)["error"]
     assert failed["type"] == "RunFailed"
     assert "no_such_column" in failed["message"]
@@ -131,3 +133,8 @@ def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_it
     assert "no_such_column" in log
     (record,) = [run for run in cloud.json("runs", "broken")["runs"] if run["date"] == "2013-03-09"]
     assert (record["state"], "no_such_column" in record["error"]) == ("failed", True)
+    wait_for(lambda: bool(lineage.ends("broken", "2013-03-09")))
+    events = validated(lineage.of_run(lineage.ends("broken", "2013-03-09")[0]["run"]["runId"]))
+    kinds = [(event["eventType"], event["job"]["name"]) for event in events]
+    assert kinds == [("START", "broken"), ("FAIL", "broken.wrong"), ("FAIL", "broken")]
+    assert "no_such_column" in events[-1]["run"]["facets"]["errorMessage"]["message"]

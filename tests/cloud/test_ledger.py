@@ -8,9 +8,12 @@ import json
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.glue import GlueCatalog
 
+from slackwater.aws.ledger_table import IcebergLedger
 from tests.cloud.conftest import AS_OF, ended, start_monitor
 from tests.conftest import LATE
+from tests.unit.aws.test_ledger_table import ENTRY
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
@@ -56,3 +59,23 @@ def test_another_monitoring_adds_nothing(cloud, monitored):
     before = query(cloud, count)
     ended(cloud, start_monitor(cloud, AS_OF))
     assert query(cloud, count) == before
+
+
+def test_the_deployed_maintenance_merges_the_small_files_and_changes_no_row(cloud):
+    keys = {"s3.endpoint": cloud.endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test"}
+    region = {"s3.region": cloud.environment["AWS_REGION"]}
+    catalog = GlueCatalog("ledger", client=cloud.client("glue"), **keys, **region)
+    ledger = IcebergLedger(catalog=catalog, database="slackwater_warehouse")
+    for number in range(20):
+        version = ledger.read("maintained", {"2013-03-10"}).version
+        entry = ENTRY._replace(pipeline="maintained", etag=str(number))
+        assert ledger.write([entry], replaced=[], version=version)
+    every = "SELECT * FROM ledger ORDER BY ALL"
+    rows, files = query(cloud, every), len(list(catalog.load_table("slackwater_warehouse.ledger").scan().plan_files()))
+    answer = cloud.client("lambda").invoke(FunctionName="slackwater-maintain-tables", Payload=b"{}")
+    done = json.loads(answer["Payload"].read())
+    assert "FunctionError" not in answer, done
+    assert done["ledger"]["files"] >= 20
+    assert query(cloud, every) == rows
+    left = len(list(catalog.load_table("slackwater_warehouse.ledger").scan().plan_files()))
+    assert left <= files - 19

@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from tests.cloud.rights import (
     BUCKETS,
+    HERE,
     Attempt,
     machine_attempts,
     message_attempts,
@@ -25,7 +26,6 @@ from tests.cloud.rights import (
     prefixes,
     table_attempts,
 )
-from tests.rights import ROLES
 
 pytestmark = pytest.mark.cloud
 
@@ -43,7 +43,7 @@ def roles(cloud) -> dict[str, str]:
         for resource in formation.list_stack_resources(StackName=stack["StackName"])["StackResourceSummaries"]
         if resource["ResourceType"] == "AWS::IAM::Role"
     }
-    chosen = {role: name for role, name in names.items() if not role.startswith("Pipeline") or role in ROLES}
+    chosen = {role: name for role, name in names.items() if not role.startswith("Pipeline") or role in HERE}
     return {role: iam.get_role(RoleName=name)["Role"]["Arn"] for role, name in chosen.items()}
 
 
@@ -116,11 +116,11 @@ def clients(cloud) -> RoleClients:
 
 
 def test_the_list_names_every_deployed_role_and_each_may_do_something(roles, calls):
-    assert set(roles) == set(ROLES)
-    assert {role for call in calls for role in ROLES if call.is_allowed(role)} == set(ROLES)
+    assert set(roles) == set(HERE)
+    assert {role for call in calls for role in HERE if call.is_allowed(role)} == set(HERE)
 
 
-@pytest.mark.parametrize("role", sorted(ROLES))
+@pytest.mark.parametrize("role", sorted(HERE))
 def test_a_role_may_make_its_own_calls_and_is_denied_all_others(roles, calls, clients, role):
     with clients.role(roles[role]):
         wrong = [str(call) for call in calls if clients.denied(call) == call.is_allowed(role)]

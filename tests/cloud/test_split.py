@@ -60,6 +60,12 @@ def test_the_parts_of_a_change_are_exact_and_in_the_message_and_are_computed_onc
     for source in ("sales", "shops"):
         cloud.json("pull", source, "--as-of", DAY)
     cloud.json("run", SALES, "--date", DAY)
+    # This deployment removes the Arrow files of a run as soon as it has published, and not the rows that it rejects.
+    [(count,)] = duckdb.sql(f"SELECT count(*) FROM '{folder}/sales-{DAY}-0.csv' WHERE quantity = 0").fetchall()
+    [rule] = cloud.json("sideline", SALES, "--date", DAY)["rules"]
+    assert rule["rejected"] == count > 0
+    place = {"Bucket": cloud.outputs()["RawBucket"], "Prefix": f"rejected/source=sales/{SALES}/{DAY}/"}
+    assert cloud.client("s3").list_objects_v2(**place)["KeyCount"] == 1
 
     write_sales(folder / f"sales-{DAY}-1.csv", range(EVENTS, EVENTS + 15))
     cloud.json("pull", "sales", "--as-of", DAY)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cloud.staged_runs import wait_for
 from tests.conftest import Cloud
+from tests.lineage_runs import validated
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
 
@@ -17,7 +18,7 @@ def jobs(cloud: Cloud) -> list[str]:
     return [job["state"] for job in cloud.jobs() if job["name"].startswith(f"{PIPELINE} {DATE}")]
 
 
-def test_a_run_is_stopped_with_its_job_and_the_day_runs_again(cloud):
+def test_a_run_is_stopped_with_its_job_and_the_day_runs_again(cloud, lineage):
     running = cloud.process("run", PIPELINE, "--date", DATE)
     wait_for(lambda: jobs(cloud) == ["RUNNING"])
     (run,) = cloud.json("runs", PIPELINE, "--date", DATE)["runs"]
@@ -31,3 +32,6 @@ def test_a_run_is_stopped_with_its_job_and_the_day_runs_again(cloud):
     runs = cloud.json("runs", PIPELINE, "--date", DATE)["runs"]
     assert [(run["state"], run["error"]) for run in runs] == [("failed", stopped["error"]), ("published", None)]
     assert "attempt 2" in cloud.slackwater("stop", PIPELINE, "--date", DATE, code=2).err
+    wait_for(lambda: len(lineage.ends(PIPELINE, DATE)) == len(runs))
+    ends = validated(lineage.ends(PIPELINE, DATE))
+    assert sorted(event["eventType"] for event in ends) == ["ABORT", "COMPLETE"]

@@ -106,7 +106,7 @@ def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_the_layer_contains_every_import_of_the_handlers(layer: Path, tmp_path: Path) -> None:
     handlers = sorted((ROOT / "lambdas").glob("*.py"))
-    assert len(handlers) == 18
+    assert len(handlers) == 20
     path = [layer, only(tmp_path / "runtime", _RUNTIME)]
     origin = imported(path=path, packages=("slackwater.receiver",), files=handlers)
     assert origin.startswith(str(layer))

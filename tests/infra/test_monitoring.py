@@ -87,13 +87,21 @@ def test_the_alarms_of_the_example_are_these(assembly: Assembly) -> None:
         "machine-failed": machines,
     }
     expected = {f"{name}-{subject}" for name, of in subjects.items() for subject in of}
-    assert set(alarms(assembly)) == {*expected, "monitor-failed", "stale-objects", "raw-tables", *_QUEUES}
+    assert set(alarms(assembly)) == {
+        *expected,
+        "monitor-failed",
+        "stale-objects",
+        "pack-objects",
+        "raw-tables",
+        *_QUEUES,
+    }
     others = {"budget-spent", "cost-per-day", "files-doubtful", "events-missing"}  # tested below
     assert {rule.name for rule in RULES} == {
         *subjects,
         *others,
         "monitor-failed",
         "stale-objects",
+        "pack-objects",
         "raw-tables",
         *_QUEUES,
     }
@@ -142,6 +150,7 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm_that_only_a_check_knows(pr
         ("monitor-failed", ("ExecutionsFailed", "Sum", 1, 1, 300, None, "notBreaching")),
         ("execution-failed-daily_delays", ("ExecutionsFailed", "Sum", 1, 1, 3600, None, "notBreaching")),
         ("stale-objects", ("Errors", "Sum", 1, 1, 300, None, "notBreaching")),
+        ("pack-objects", ("Errors", "Sum", 3, 1, 300, None, "notBreaching")),
         ("raw-tables", ("Errors", "Sum", 3, 1, 300, None, "notBreaching")),
         ("monitor-missing-daily_delays", ("DaysOverdue", "SampleCount", 1, 26, 3600, None, "breaching")),
     ],

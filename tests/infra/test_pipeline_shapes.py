@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from infra.lint import PLACEHOLDER_VALUE, machine_findings
+from infra.stacks.storage import MOST_KEYS_BYTES
 from slackwater.pipeline.compile import compile_machine
 from tests.infra.assembly import Assembly, submit_parameters
 from tests.pipeline_shapes import LONGEST, SHAPES, build
@@ -51,6 +52,7 @@ def longest(value: Any) -> str:
 def test_machines_of_200_steps_are_valid_and_short_enough(values):
     steps, definitions = range(MOST_STEPS), {}
     known = {"WarehouseDatabase": "slackwater_warehouse", "OutboundAllow": "", "VersionDays": "90", **values}
+    known["SourceKmsKeys"] = "k" * MOST_KEYS_BYTES
     for shape, make_steps in SHAPES.items():
         pipeline = build(make_steps(MOST_STEPS), exchanges=steps, two_sinks=True, name="p" * LONGEST, padding=LONGEST)
         compiled = json.dumps(compile_machine(pipeline, FRAME))

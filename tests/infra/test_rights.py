@@ -14,11 +14,16 @@ from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
 
 from infra.constructs.permissions import grants
-from infra.lint import nag_findings
+from infra.lint import nag_findings, placeholder_artefacts, written
+from infra.settings import Settings
+from infra.stacks.processing import ProcessingStack
+from infra.stacks.receiver import ReceiverStack
+from infra.stacks.storage import StorageStack
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.live import Live
 from slackwater.project.project import Project
 from tests.fakes_receiver import a_source
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, parts_of
 from tests.infra.rights import granted
 from tests.rights import (
     AIRFLOW,
@@ -26,6 +31,7 @@ from tests.rights import (
     FUNCTIONS,
     JOBS,
     LINEAGE,
+    LINEAGE_SECRET,
     MACHINES,
     REMOVING_ARROW_FILES,
     ROLES,
@@ -41,8 +47,18 @@ _MORE = {
     **STARTING_DAG_RUNS,
     **dict.fromkeys(JOBS, ("s3:GetObject code/iceberg.jar",)),
     **SENDING_LINEAGE,
+    **LINEAGE_SECRET,
     "recordrun": (*REMOVING_ARROW_FILES["recordrun"], *SENDING_LINEAGE["recordrun"]),
 }
+
+_PLAIN = Pipeline.model_validate(
+    {
+        "pipeline": "p",
+        "sources": ["s"],
+        "steps": {"end": {"step": "sql", "depends_on": ["s"], "with": {"query": "SELECT 1"}}},
+        "publish": {"step": "end", "key": ["date"]},
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +72,24 @@ def test_every_role_may_make_exactly_the_calls_that_are_listed(
     assert permissions.keys() == listed.keys()
     for role, allowed in permissions.items():
         assert (role, allowed - listed[role], listed[role] - allowed) == (role, set(), set())
+
+
+@pytest.mark.parametrize(
+    ("live", "started"), [({"windows": "10m"}, {"stateMachine:slackwater-pipeline-p"}), ({"every": "10m"}, set())]
+)
+def test_full_windows_start_only_pipelines_that_ask_for_it(tmp_path: Path, live: Any, started: set[str]) -> None:
+    names: dict[str, dict[str, Any]] = {"p": {"live": Live.model_validate(live)}, "q": {"pipeline": "q"}}
+    pipelines = {name: _PLAIN.model_copy(update=changes) for name, changes in names.items()}
+    project = Project(sources={"s": a_source(source="s", pull=None, counts={"window": "5m"})}, pipelines=pipelines)
+    folder = tmp_path / "cdk.out"
+    app, parts = App(outdir=str(folder)), parts_of(Settings(), project, placeholder_artefacts(tmp_path))
+    storage = StorageStack(app, parts)
+    ProcessingStack(app, parts, storage, ReceiverStack(app, parts, storage))
+    stacks = Assembly(folder, written(app, folder))
+    allowed = granted(stacks)["awaitinputs"]
+    assert {resource for action, resource in allowed if action == "states:StartExecution"} == started
+    variables = stacks.one("AWS::Lambda::Function", "recordrun")["Environment"]["Variables"]
+    assert bool(variables["AWAIT_INPUTS_FUNCTION"]) is bool(started)
 
 
 _WRITE = {"Decrypt", "GenerateDataKey"}

@@ -32,10 +32,15 @@ def a_project(*names: str) -> Project:
 def test_every_role_may_use_exactly_the_keys_of_the_sources_that_it_reads_or_writes(prod: Assembly) -> None:
     writes, reads = "kms:Decrypt,GenerateDataKey {0} {1}", "kms:Decrypt {0} {1}"
     rows = {
-        **dict.fromkeys(("receiveevents", "storeevents", "redriveevents", "fetchfile", "PullJob"), writes),
+        **dict.fromkeys(
+            ("receiveevents", "storeevents", "redriveevents", "fetchfile", "packobjects", "PullJob"), writes
+        ),
         # Also of pipelines that are not deployed, or with earlier definitions.
-        **dict.fromkeys(("freezeinputs", "AnyPipelineJob", "SplitJob", "updaterawtables"), reads),
-        **dict.fromkeys(("checkdays", "PipelinedailydelaysJob"), "kms:Decrypt {0}"),
+        **dict.fromkeys(("freezeinputs", "SplitJob", "updaterawtables"), reads),
+        "checkdays": "kms:Decrypt {0}",
+        # Jobs of runs write the rows that their steps reject.
+        "PipelinedailydelaysJob": "kms:Decrypt,GenerateDataKey {0}",
+        "AnyPipelineJob": writes,
     }
     assert uses(prod) == {role: set(calls((row.format(FLIGHTS, UNREAD),))) for role, row in rows.items()}
 
@@ -51,9 +56,17 @@ def test_the_functions_and_the_job_that_write_get_the_keys(prod: Assembly) -> No
     functions = prod.properties("AWS::Lambda::Function", "FunctionName")
     variables = {name: of["Environment"]["Variables"] for name, of in functions.items()}
     assert {name: of["SOURCE_KMS_KEYS"] for name, of in variables.items() if "SOURCE_KMS_KEYS" in of} == {
-        f"slackwater-prod-{name}": value for name in ("receive-events", "store-events", "redrive-events", "fetch-file")
+        f"slackwater-prod-{name}": value
+        for name in (*("receive-events", "store-events", "redrive-events", "fetch-file", "pack-objects"),)
     }
     assert job_argument(prod) == f"--source-kms-keys={value}"
+    of_pipelines = {"Pipelinedailydelays": f"flights={FLIGHTS}", "Pipelineweeklydelays": ""}
+    for name, own in of_pipelines.items():
+        machine = prod.one("AWS::StepFunctions::StateMachine", name)
+        assert f"{{% '{own}' %}}" in definition(machine, folder=prod.folder)
+    # For pipelines that are not deployed.
+    outputs = prod.templates["slackwater-prod-processing"]["Outputs"]
+    assert outputs["SourceKmsKeys"]["Value"] == value
 
 
 def job_argument(deployed: Assembly) -> str:

@@ -167,7 +167,7 @@ def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
 @pytest.mark.parametrize(
     ("queue", "function", "batch"),
     [
-        ("EventBufferQueue", "storeevents", (1000, 5)),
+        ("EventBufferQueue", "storeevents", (2_000, 5)),
         ("ArrivalsQueue", "checkarrivals", (10_000, 300)),
         ("StatesQueue", "foldstate", (10_000, 2)),
     ],
@@ -324,7 +324,7 @@ def test_only_a_tagged_role_may_delete_raw_objects_and_one_role_has_the_tag(asse
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.properties("AWS::Logs::LogGroup").values()
-    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (24, {30})
+    assert (len(groups), {group["RetentionInDays"] for group in groups}) == (26, {30})
 
 
 def test_jobs_name_only_the_jars_of_the_settings(assembly: Assembly, scheduled: Assembly) -> None:

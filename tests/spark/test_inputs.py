@@ -1,10 +1,11 @@
-"""Sources as steps see them: each id of the receiver's objects once in its partition."""
+"""Sources as steps see them: each id of the receiver's objects once in its partition, also when they are packed."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from datetime import UTC, date, datetime
+from itertools import groupby
 
 import pytest
 from pyspark.sql import functions as sf
@@ -12,9 +13,13 @@ from pyspark.sql import functions as sf
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.runs.packing.event_files import event_files
+from slackwater.runs.packing.index import INDEX, format_index, with_members
+from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import Period
-from slackwater.spark import inputs
-from slackwater.spark.inputs import SMALL_BYTES, read_source
+from slackwater.sources.partitions import named_rows
+from slackwater.spark import read_events
+from slackwater.spark.read_events import read_source
 from tests.fakes_receiver import Clock, a_source
 from tests.fakes_state import MemoryState
 from tests.pushing import pushed_body
@@ -26,9 +31,9 @@ DAY = {"start": datetime(2013, 3, 8, tzinfo=UTC), "end": datetime(2013, 3, 9, tz
 class Partitions:
     """Partitions that the receiver fills and Spark reads."""
 
-    def __init__(self, spark, store, input_bytes, **source):
-        self.spark, self.store, self.clock, self.input_bytes = spark, store, Clock(), input_bytes
-        self.source, self.first_received = a_source(**source), {}
+    def __init__(self, spark, store, *, packs=False, **source):
+        self.spark, self.store, self.clock, self.packs = spark, store, Clock(), packs
+        self.source, self.first_received, self.left_out = a_source(**source), {}, set()
 
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
@@ -38,29 +43,46 @@ class Partitions:
         self.clock.pass_by(minutes=1)
 
     def read(self, **day):
-        objects = self.store.list(f"s3://raw/raw/source={self.source.source}/")
-        uris = [f"file://{self.store.path(item.uri)}" for item in objects]
-        of_day = Period(date(2013, 3, 8), **{**DAY, **day})
+        if self.packs:
+            self.pack()
+        listed = with_members(self.store.list(f"s3://raw/raw/source={self.source.source}/"), self.store)
+        sizes = {item.uri: item.size for item in listed if item.uri not in self.left_out}
+        files = event_files(self.store, sizes)
         return read_source(
             self.spark,
             self.source,
-            uris,
-            input_bytes=self.input_bytes,
-            day=of_day,
+            [file._replace(uri=f"file://{self.store.path(file.uri)}") for file in files],
+            day=Period(date(2013, 3, 8), **{**DAY, **day}),
             store=self.store,
             first_received={
-                uri: self.first_received[name] for uri in uris for name in self.first_received if name in uri
+                uri: self.first_received[name] for uri in sizes for name in self.first_received if name in uri
             },
         )
+
+    def pack(self):
+        """Pack all objects but those of changed files, two at a time, and delete them."""
+        listed = [*with_members(self.store.list(f"s3://raw/raw/source={self.source.source}/"), self.store)]
+        writer = PackedWriter(store=self.store, now=self.clock)
+        for folder, items in groupby(listed, key=lambda item: f"{item.uri.rpartition('/')[0]}/"):
+            members = [item for item in items if named_rows(item.uri) and not self.has_changed(item.uri)]
+            packed = [each for n in range(0, len(members), 2) for each in writer.write(folder, members[n : n + 2])]
+            self.store.put(f"{folder}{INDEX}", format_index(packed))
+            self.store.delete([item.uri for item in members])
+
+    def has_changed(self, uri):
+        return any(name in uri for name in self.first_received)
 
     def ids(self, **day):
         return sorted((row["id"], row["count"]) for row in self.read(**day).collect())
 
 
-@pytest.fixture(params=[SMALL_BYTES, SMALL_BYTES + 1], ids=["driver", "executors"])
-def partitions(request, spark, store):
-    """Partitions that the driver or the executors read."""
-    return lambda **source: Partitions(spark, store, request.param, **{"event_id": "id", **source})
+@pytest.fixture(params=["driver", "executors", "packed driver", "packed executors"])
+def partitions(request, spark, store, monkeypatch):
+    """Partitions that the driver or the executors read, from objects of their own or from packed ones."""
+    if "executors" in request.param:
+        monkeypatch.setattr(read_events, "SMALL_BYTES", -1)
+    packs = "packed" in request.param
+    return lambda **source: Partitions(spark, store, packs=packs, **{"event_id": "id", **source})
 
 
 def event(name, at="2013-03-08T12:00:00Z", **more):
@@ -96,6 +118,16 @@ def test_an_object_of_a_changed_file_counts_from_its_first_content_on(partitions
     corrected = {row["_object"] for row in stored_events(source.store, source.source) if row["count"] == 3}
     source.first_received = dict.fromkeys((uri.rpartition("/")[2] for uri in corrected), began)
     assert source.ids() == [("a", 3), ("b", 3), ("c", 3)]
+
+
+def test_a_run_reads_only_the_objects_that_it_has_frozen(partitions):
+    """Packed objects have the rows of later objects too."""
+    source = partitions()
+    for number in range(3):
+        source.push(event(f"a{number}", count=number), event("b", "2013-03-08T13:00:00Z", count=number))
+    late = [row["_object"] for row in stored_events(source.store, source.source) if row["count"] == 2]
+    source.left_out = {*late}
+    assert source.ids() == [("a0", 0), ("a1", 1), ("b", 0)]
 
 
 def test_an_id_in_two_hours_is_two_events(partitions):
@@ -138,7 +170,7 @@ def plan(frame):
     return frame._jdf.queryExecution().executedPlan().toString()
 
 
-@pytest.mark.parametrize("partitions", [SMALL_BYTES + 1], indirect=True)
+@pytest.mark.parametrize("partitions", ["executors"], indirect=True)
 def test_events_without_an_id_all_count_and_stay_spread_over_tasks(partitions, spark):
     """The source is pushed to directly at first, then through the queue: from then on the receiver generates ids."""
     before = partitions(event_id=None)
@@ -189,13 +221,13 @@ def test_events_before_1970_belong_to_their_hour(partitions):
 @pytest.fixture
 def small(spark, store):
     """Partitions that are small enough for the driver."""
-    return Partitions(spark, store, SMALL_BYTES, event_id="id")
+    return Partitions(spark, store, event_id="id")
 
 
 def test_few_bytes_of_many_rows_are_read_by_the_executors(small, monkeypatch):
     small.push(event("a"), event("b"), event("b"))
     assert "LocalTableScan" in plan(small.read())
-    monkeypatch.setattr(inputs, "SMALL_ROWS", 1)
+    monkeypatch.setattr(read_events, "SMALL_ROWS", 1)
     assert "LocalTableScan" not in plan(small.read())
     assert small.ids() == [("a", None), ("b", None)]
 

@@ -110,6 +110,16 @@ RULES = (
         "restore the file table. After another cause is fixed, the next invocation deletes the rest.",
     ),
     AlarmRule(
+        name="pack-objects",
+        metric=ERRORS,
+        of="pack-objects",
+        # One that fails once is repeated twice, and an hour later.
+        threshold=3,
+        severity=Severity.WARNING,
+        description="The small objects of an hour could not be packed. Nothing is lost: runs read the objects one by "
+        "one. Look: the log of {named} names the hour and the object. Fix the cause; the next hour packs it.",
+    ),
+    AlarmRule(
         name="raw-tables",
         metric=ERRORS,
         of="update-raw-tables",

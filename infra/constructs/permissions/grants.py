@@ -56,9 +56,10 @@ def decrypt_sources(role: Grantee, keys: Mapping[str, str], sources: Iterable[st
     _use_source_keys(role, (keys[source] for source in wanted if source in keys), "Decrypt")
 
 
-def encrypt_sources(role: Grantee, keys: Mapping[str, str]) -> None:
-    """Let `role` write the objects of all sources with their KMS keys: ARNs by source."""
-    _use_source_keys(role, keys.values(), *_WRITE)
+def encrypt_sources(role: Grantee, keys: Mapping[str, str], sources: Iterable[str] | None = None) -> None:
+    """Let `role` write and read the objects of these sources, or of all, with their KMS keys: ARNs by source."""
+    wanted = keys if sources is None else sources
+    _use_source_keys(role, (keys[source] for source in wanted if source in keys), *_WRITE)
 
 
 def delete_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:

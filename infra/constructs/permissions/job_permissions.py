@@ -9,7 +9,7 @@ from infra.constructs.permissions.roles import Grantee
 from infra.stacks.storage import FILES, StorageStack
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
-from slackwater.runs.record import ARROW_FILES
+from slackwater.runs.record import ARROW_FILES, REJECTED
 
 LOGS, PROJECTS = "logs/", "projects/"
 """Prefixes of the exchange bucket: logs of jobs, and projects with a pipeline that is not deployed."""
@@ -19,6 +19,9 @@ _COMPARISONS = "comparisons/"
 def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
     """Grant what the stages of every pipeline need, besides `allow_pipeline`."""
     grants.write_objects(policy, storage.exchange, LOGS)
+    # Once for all pipelines: with a statement of each, the template of many is too large. Nobody may read them with it,
+    # and a source with a key has an own grant for that.
+    grants.write_objects(policy, storage.raw, f"{REJECTED}/")
     # Glue also checks the catalog and the database of a table.
     grants.use_database(policy, storage.warehouse_database, "GetDatabase", "GetTable", "CreateTable", "UpdateTable")
 
@@ -26,10 +29,9 @@ def allow_every_pipeline(policy: Grantee, *, storage: StorageStack) -> None:
 def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack) -> None:
     """Let `role` run the stages of one pipeline: read its inputs, and write its table and files."""
     name, database = pipeline.pipeline, storage.warehouse_database
-    raw = [f"raw/source={source}/" for source in pipeline.sources]
-    if raw:
-        grants.find_objects(role, storage.raw, *raw)
-    grants.decrypt_sources(role, storage.source_keys, pipeline.sources)
+    if pipeline.sources:
+        grants.find_objects(role, storage.raw, *(f"raw/source={source}/" for source in pipeline.sources))
+    grants.encrypt_sources(role, storage.source_keys, pipeline.sources)
     manifests, attempts, arrow = f"manifests/{name}/", f"runs/{name}/", f"{ARROW_FILES}{name}/"
     grants.read_objects(role, storage.exchange, manifests, arrow)
     grants.replace_objects(role, storage.exchange, attempts)
@@ -56,7 +58,8 @@ def allow_any_pipeline(role: iam.IRole, project: Project, *, storage: StorageSta
     """Let `role` run the stages of pipelines that are not deployed, and the check of the release."""
     database = storage.warehouse_database
     grants.find_objects(role, storage.raw, "raw/")
-    grants.decrypt_sources(role, storage.source_keys)
+    grants.write_objects(role, storage.raw, f"{REJECTED}/")
+    grants.encrypt_sources(role, storage.source_keys)
     grants.read_objects(role, storage.exchange, "manifests/", PROJECTS, ARROW_FILES)
     grants.replace_objects(role, storage.exchange, "runs/")
     grants.write_objects(role, storage.exchange, ARROW_FILES, LOGS)

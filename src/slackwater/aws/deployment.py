@@ -75,6 +75,8 @@ class Deployment(BaseModel):
     """URI prefix of the files that steps write."""
     outbound_allow: str = ""
     """Comma-separated names of the hosts in private networks that steps may reach."""
+    source_kms_keys: str = ""
+    """KMS keys of sources, as `source=ARN,source=ARN`."""
     check_release_uri: str
     """URI of the entry point of the job that `slackwater doctor --job` runs."""
     spark_submit_parameters: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from dataclasses import replace
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from slackwater.aws.executions.airflow import AirflowEnvironment
     from slackwater.aws.lineage_requests import LineageRequests
+    from slackwater.aws.table_maintenance import TableMaintenance
     from slackwater.aws.wake_requests import WakeRequests
     from slackwater.late.changes.outbox import Outbox
     from slackwater.late.ledger import Ledger
@@ -37,12 +39,18 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Tokens
     from slackwater.runs.cost_recorder import CostRecorder
     from slackwater.runs.periods.fold_periods import PeriodFolder
+    from slackwater.runs.periods.live_windows import LiveWindows
     from slackwater.runs.pipeline_verdicts import PipelineVerdicts
     from slackwater.sources.partitions import Partition, UpdateTable
     from slackwater.state.facts import RejectedEvents, Report
     from slackwater.state.messages import HoursChanged
     from slackwater.state.verdicts import Verdict
     from slackwater.state.waits import Waits
+
+
+# A listing makes several objects for each stored one, and keeps them: with the default of 700, the garbage collector
+# takes two thirds of the time of 86,400 (docs/decisions/0057).
+gc.set_threshold(100_000, 20, 20)
 
 
 class FunctionResources(Resources):
@@ -271,12 +279,32 @@ class FunctionResources(Resources):
             exchange_bucket=self.settings.exchange_bucket,
             put_changes=EventBus(self.clients("events")).put_changes,
             on_changed=self._wake_runs,
+            on_full=self._start_live_runs,
         )
 
     def _wake_runs(self, source: str, hours: Sequence[datetime]) -> None:
         """Have the runs evaluated that wait for these hours of a source."""
         if self.project.is_waited_for(source):
             self.wake_requests.wake_source(source, hours)
+
+    def _start_live_runs(self, source: str, hours: Sequence[datetime]) -> None:
+        """Have open periods published of which windows of a source are full."""
+        if self.project.live_readers(source):
+            self.wake_requests.start_counted(source, hours)
+
+    @cached_property
+    def live_windows(self) -> LiveWindows:
+        """Starts runs of open periods of which windows are full."""
+        from slackwater.runs.periods.live_windows import LiveWindows
+
+        return LiveWindows(
+            project=self.project,
+            table=self.run_table,
+            states=self.period_table,
+            start=self.state_machines.start_once,
+            machines=self.settings.state_machine_prefix,
+            now=utc_now,
+        )
 
     @cached_property
     def costs(self) -> CostRecorder:
@@ -318,6 +346,20 @@ class FunctionResources(Resources):
             now=utc_now,
             on_unreadable=lambda uri, reason: warn("the ledger lacks what cannot be read", uri=uri, reason=reason),
             put_metric=put_metric,
+        )
+
+    @cached_property
+    def table_maintenance(self) -> TableMaintenance:
+        """Maintains the ledger and published tables."""
+        from slackwater.aws.table_maintenance import TableMaintenance
+        from slackwater.aws.warehouse import open_catalog_to_write
+
+        return TableMaintenance(
+            # It repeats no request; the next day does.
+            catalog=open_catalog_to_write(),
+            store=self.store,
+            database=self.settings.warehouse_database,
+            now=utc_now,
         )
 
 

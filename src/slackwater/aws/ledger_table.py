@@ -1,11 +1,10 @@
-"""The ledger's Iceberg table, read and committed with pyiceberg."""
+"""The ledger's Iceberg table, read and committed with pyiceberg. `table_maintenance` removes its old snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -78,10 +77,6 @@ _PROPERTIES = {
 }
 
 
-# Snapshots in the metadata before old ones are removed, and for how long a reader may still use one.
-_MAX_SNAPSHOTS, _KEPT = 200, timedelta(days=1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class IcebergLedger:
     """`slackwater.late.ledger.LedgerTable` in an Iceberg catalog."""
@@ -129,7 +124,6 @@ class IcebergLedger:
                     transaction.append(rows)
             except CommitFailedException:
                 return False
-            _expire_snapshots(table)
         return True
 
     @property
@@ -154,14 +148,6 @@ class IcebergLedger:
             except CommitFailedException as error:
                 raise DayChanged(f"another execution has changed the table {self._name} meanwhile") from error
         return table
-
-
-def _expire_snapshots(table: Table) -> None:
-    """Remove old snapshots from the metadata, which each call reads as a whole."""
-    if len(table.snapshots()) > _MAX_SNAPSHOTS:
-        # A commit of somebody else in between is no harm: the next call removes them.
-        with suppress(CommitFailedException):
-            table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - _KEPT).commit()
 
 
 def _first_month(first_date: str) -> str:

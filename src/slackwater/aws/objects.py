@@ -32,7 +32,7 @@ MAX_SINGLE_PUT = 2**30
 PART = 2**26
 # Objects that one DeleteObjects call accepts.
 _DELETE_LIMIT = 1000
-# Raw partitions, rejected events, original files and receipts of a source: `raw/source=orders/...`.
+# Raw partitions, rejected events and rows, original files and receipts of a source: `raw/source=orders/...`.
 _SOURCE_KEY = re.compile(r"[^/]+/source=(?P<source>[^/]+)/")
 
 
@@ -213,6 +213,9 @@ def _condition_holds(write: Callable[[], object]) -> bool:
     return True
 
 
-def s3_store() -> S3ObjectStore:
-    """Return the store of this process's environment. Spark's workers import this function and build their own."""
-    return S3ObjectStore(client("s3"))
+def s3_store(source_keys: Mapping[str, str] | None = None) -> S3ObjectStore:
+    """Return the store of this process's environment. Spark's workers import this function and build their own.
+
+    `source_keys` are the KMS keys, by source, that encrypt the objects it writes of them.
+    """
+    return S3ObjectStore(client("s3"), source_keys=source_keys)

@@ -22,10 +22,13 @@ class SqsEventQueue:
         self._sqs = sqs
         self._url = url
 
-    def send(self, message: str) -> None:
-        """Return once SQS has confirmed the message. Raises `CloudError`; SQS may have stored the message even then."""
+    def send(self, message: str, *, delay: int) -> None:
+        """Return once SQS has confirmed the message, which it delivers after `delay` seconds, at most 900.
+
+        Raises `CloudError`; SQS may have stored the message even then.
+        """
         with translated("send events to the queue"):
-            self._sqs.send_message(QueueUrl=self._url, MessageBody=message)
+            self._sqs.send_message(QueueUrl=self._url, MessageBody=message, DelaySeconds=delay)
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,9 @@ class EventQueues:
 
     def _count(self, url: str) -> tuple[int, int]:
         """Return how many messages of a queue wait, and how many are in flight."""
-        names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        kinds = ("", "Delayed", "NotVisible")
         with translated(f"count the messages of {url}"):
-            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))["Attributes"]
-        waiting, in_flight = (int(attributes[name]) for name in names)
-        return waiting, in_flight
+            names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
+            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        visible, delayed, in_flight = (int(attributes[name]) for name in names)
+        return visible + delayed, in_flight

@@ -31,6 +31,7 @@ from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.listing import stored_rows
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
 from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix
@@ -140,8 +141,10 @@ class RawTables:
             )
             listed = consistent_listing(source, list_objects, files=self.files).objects
             stored = {file.file_path: file for file in _files_of_day(table, date) if _partition(file) in wanted}
-            added += [item for item in listed if item.uri not in stored]
-            removed += [stored[uri] for uri in stored.keys() - {item.uri for item in listed}]
+            # Packed objects take the places of their members.
+            objects = {item.packed.uri if item.packed else item.uri: item for item in listed}
+            added += [item for uri, item in objects.items() if uri not in stored]
+            removed += [stored[uri] for uri in stored.keys() - objects.keys()]
             if len(added) + len(removed) >= _MAX_CHANGES:
                 total = self._commit(table, added, removed, total)
                 added, removed = [], []
@@ -169,11 +172,11 @@ class RawTables:
     def _data_file(self, spec_id: int, item: StoredObject) -> DataFile:
         return DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=item.uri,
+            file_path=item.packed.uri if item.packed else item.uri,
             file_format=FileFormat.PARQUET,
             partition=Record(partition_value(item.uri, "date"), partition_value(item.uri, "hour")),
-            record_count=stored_rows(self.store, item.uri),
-            file_size_in_bytes=item.size,
+            record_count=item.packed.total if item.packed else stored_rows(self.store, item.uri),
+            file_size_in_bytes=item.packed.size if item.packed else item.size,
             spec_id=spec_id,
         )
 
@@ -237,8 +240,10 @@ def _partition(file: DataFile) -> Partition:
 
 
 def _schema(source: Source) -> Schema:
-    """Return the columns of a source's objects, and those of their partition as in their URIs."""
-    fields = [*raw_schema(source), *(pa.field(column, pa.string()) for column in _PARTITION_COLUMNS)]
+    """Return the columns of a source's objects and of packed ones, and those of their partition as in their URIs."""
+    partition = [pa.field(column, pa.string()) for column in _PARTITION_COLUMNS]
+    # A reader may refuse a file with a column that the table does not have.
+    fields = [*raw_schema(source), *partition, pa.field(OBJECT, pa.string()), pa.field(ROW, pa.int64())]
     return Schema(
         *(NestedField(number, field.name, _TYPES[field.type], required=False) for number, field in enumerate(fields, 1))
     )

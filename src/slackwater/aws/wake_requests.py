@@ -1,4 +1,4 @@
-"""Requests to the function `await_inputs`, which lets waiting runs go on when what they wait for has changed."""
+"""Requests to the function `await_inputs`: have waiting runs evaluated, and open periods published."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from slackwater.aws.failures import translated
 from slackwater.aws.function import best_effort
 from slackwater.state.verdicts import Subject
 
+_NEXT_WAIT = "runs that wait are evaluated in 15 minutes"
+_NEXT_SCHEDULED = "open periods are published at the next scheduled time"
+
 
 @dataclass(frozen=True)
 class WakeRequests:
-    """Requests to the function with this name; nothing is requested if it is empty: no pipeline waits then.
+    """Requests to the function with this name; nothing is requested if it is empty: no pipeline needs it then.
 
     Call the methods after what has changed is stored. An error is only logged: a waiting run is evaluated again every
-    15 minutes. With `raises`, the methods raise `CloudError` instead: a command has no log.
+    15 minutes, and an open period is published at regular times. With `raises`, the methods raise `CloudError` instead:
+    a command has no log.
     """
 
     clients: Clients
@@ -43,10 +47,20 @@ class WakeRequests:
         """
         self._request({"event": "verdict", **subject._asdict(), "periods": list(periods), "at": at.isoformat()})
 
-    def _request(self, request: dict[str, Any]) -> None:
+    def start_counted(self, source: str, hours: Iterable[datetime]) -> None:
+        """Have open periods published of which windows in these UTC hours of the source have all of their events."""
+        request = {"event": "counted", "source": source, "hours": sorted({hour.isoformat() for hour in hours})}
+        self._request(request, _NEXT_SCHEDULED)
+
+    def start_next(self, pipeline: str, date: str) -> None:
+        """Have an open period published again, of which windows have become full during the run that has ended."""
+        request = {"event": "provisional", "pipeline": pipeline, "date": date}
+        self._request(request, _NEXT_SCHEDULED)
+
+    def _request(self, request: dict[str, Any], otherwise: str = _NEXT_WAIT) -> None:
         if not self.function:
             return
-        logged = nullcontext() if self.raises else best_effort("runs that wait are evaluated in 15 minutes")
+        logged = nullcontext() if self.raises else best_effort(otherwise)
         with logged, translated("evaluate waiting runs"):
             # Not the answer: what is waited for may take long to read.
             self.clients("lambda").invoke(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,11 @@ from slackwater.aws.clients import SINGLE_CONFIG, Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import ObjectMissing
+from slackwater.runs.packing.index import OBJECT, with_members
 from slackwater.runs.period import row_condition
 from slackwater.sources.event_schema import TIMESTAMP
 from slackwater.sources.partitions import source_prefix
+from slackwater.storage import PackedRows
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _LOCATION_COLUMNS = (
     pa.field("_date", pa.string()),
     pa.field("_hour", pa.string()),
-    pa.field("_object", pa.int64()),
+    pa.field(OBJECT, pa.string()),
     pa.field("_first_received_at", TIMESTAMP),
 )
 _EPOCH = date(1970, 1, 1)
@@ -132,30 +134,46 @@ class Warehouse:
             return table.scan(snapshot_id=snapshot).count()
 
     def objects(self, source: str) -> Iterator[StoredObject]:
-        """Return all objects of a source's partitions, in order of URI."""
-        objects = self.store.list(source_prefix(self.raw_bucket, source))
-        return (item for item in objects if item.uri.endswith(".parquet"))
+        """Return all objects of a source's partitions, also those that are packed, in order of URI."""
+        return with_members(self.store.list(source_prefix(self.raw_bucket, source)), self.store)
 
     def partitions(
-        self, uris: Sequence[str], schema: pa.Schema, *, first_received: Mapping[str, datetime]
+        self, objects: Iterable[StoredObject], schema: pa.Schema, *, first_received: Mapping[str, datetime]
     ) -> ds.Dataset:
-        """Return the events of a source's objects, whose `uris` are sorted, in `schema` with four more columns.
+        """Return the events of a source's objects, in `schema` with four more columns.
 
-        `_date` and `_hour` are the UTC partition as strings, `_object` is the index of the object in `uris`, and
-        `_first_received_at` its value in `first_received`, or null.
+        `_date` and `_hour` are the UTC partition as strings, `_object` is the name of the object, and
+        `_first_received_at` the value in `first_received` for its URI, or null. Only of packed objects with rows of
+        other objects as well, rows are read before the query reads them.
         """
-        locations = [
-            (ds.field("_date") == _part(uri, "date"))
-            & (ds.field("_hour") == _part(uri, "hour"))
-            & (ds.field("_object") == index)
-            & (
-                ds.field("_first_received_at") == pa.scalar(first_received[uri], TIMESTAMP)
-                if uri in first_received
-                else ds.field("_first_received_at").is_null()
+        own, members = list[str](), dict[PackedRows, dict[str, int]]()
+        for item in objects:
+            if item.packed:
+                rows = members.setdefault(item.packed._replace(first=0, rows=0), {})
+                rows[item.uri.rpartition("/")[2]] = item.packed.rows
+            else:
+                own.append(item.uri)
+        whole = [each.uri for each, rows in members.items() if sum(rows.values()) == each.total]
+        no_time, columns = ds.field("_first_received_at").is_null(), pa.schema([*schema, *_LOCATION_COLUMNS])
+
+        def place(uri: str) -> ds.Expression:
+            return (ds.field("_date") == _part(uri, "date")) & (ds.field("_hour") == _part(uri, "hour"))
+
+        def of_object(uri: str) -> ds.Expression:
+            at = first_received.get(uri)
+            time = no_time if at is None else ds.field("_first_received_at") == pa.scalar(at, TIMESTAMP)
+            return place(uri) & (ds.field(OBJECT) == uri.rpartition("/")[2]) & time
+
+        # No object of a changed file is packed, so no member has such a time.
+        files = self._files([*own, *whole], columns, [*map(of_object, own), *(place(uri) & no_time for uri in whole)])
+        parts = [
+            self._files([each.uri], columns, [place(each.uri) & no_time]).to_table(
+                filter=ds.field(OBJECT).isin([*rows])
             )
-            for index, uri in enumerate(uris)
+            for each, rows in members.items()
+            if each.uri not in whole
         ]
-        return self._files(uris, pa.schema([*schema, *_LOCATION_COLUMNS]), locations)
+        return ds.dataset([files, ds.dataset(parts)]) if parts else files
 
     def _files(self, uris: Iterable[str], schema: pa.Schema, partitions: list[ds.Expression]) -> ds.Dataset:
         """Return a dataset of Parquet files, each with a condition that holds for all of its rows."""

@@ -53,19 +53,19 @@ class CloudTables:
     def raw(self, source: str) -> Any:
         """Return the events of a source with the columns `_date`, `_hour`, `_object` and `_first_received_at`.
 
-        `_date` and `_hour` are those of the event's partition. `_object` is the number of the event's object in the
-        order of URIs. `_first_received_at` is when the first content of the event's file was received; null if the file
-        has not changed since, and for pushed events. Objects that a pull has not committed or has replaced are left
-        out. Raises `DayChanged` when files of the source keep changing meanwhile.
+        `_date` and `_hour` are those of the event's partition. `_object` is the name of the event's object.
+        `_first_received_at` is when the first content of the event's file was received; null if the file has not
+        changed since, and for pushed events. Objects that a pull has not committed or has replaced are left out.
+        Raises `DayChanged` when files of the source keep changing meanwhile.
         """
         from slackwater.runs.inputs.consistent_listing import consistent_listing
         from slackwater.sources.event_schema import raw_schema
 
         definition = self.project.source(source)
         listing = consistent_listing(definition, lambda: self.warehouse.objects(source), files=self.files)
-        uris = [item.uri for item in listing.objects]
-        first_received = {uri: at for uri in uris if (at := listing.first_received_at(uri))}
-        return self.warehouse.partitions(uris, raw_schema(definition), first_received=first_received)
+        received = {item.uri: listing.first_received_at(item.uri) for item in listing.objects}
+        first_received = {uri: at for uri, at in received.items() if at}
+        return self.warehouse.partitions(listing.objects, raw_schema(definition), first_received=first_received)
 
     def id_column(self, source: str) -> str | None:
         """Return the source's id column, or None. Each id counts once in its partition."""
@@ -168,7 +168,7 @@ def _create_raw_view(connection: duckdb.DuckDBPyConnection, source: str, events:
     ]
     select = f'SELECT * EXCLUDE (_object, _first_received_at) RENAME ({", ".join(renamed)}) FROM "_raw_{source}"'  # noqa: S608 - names of sources are words
     if id_column:
-        # The receiver stores an id only once in an object, so the object's number orders all duplicates.
+        # The receiver stores an id only once in an object, so the object's name orders all duplicates of an hour.
         is_first = is_first_of_its_id(
             f'"{id_column}"',
             partition=["_date", "_hour"],

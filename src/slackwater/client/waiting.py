@@ -99,8 +99,8 @@ def failed_data(checker: Checker, pipeline: Pipeline, day: Period, verdicts: Ver
     """
     reader = VerdictReader(table=checker.table, store=checker.store, verdicts=verdicts)
     own = reader.of_published(pipeline.pipeline, day.name)
-    hourly = checker.project.hourly
-    of_inputs = {item: reader.of_input(pipeline, item, day, hourly=hourly) for item in pipeline.inputs}
+    pipelines = checker.project.pipelines
+    of_inputs = {item: reader.of_input(pipeline, item, day, pipelines=pipelines) for item in pipeline.inputs}
     found = {"this version": own} | of_inputs
     for name, failed in found.items():
         new = failed if failed is own else tuple(item for item in failed if item not in own)

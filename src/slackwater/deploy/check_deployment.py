@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import date
+from datetime import date, datetime
 from typing import Any, NamedTuple
 
 from slackwater import __version__
-from slackwater.aws.deployment import STACKS, Deployment, read_deployment
+from slackwater.aws.deployment import STACKS, Deployment, read_deployment, read_project
 from slackwater.aws.failures import translated
+from slackwater.aws.objects import S3ObjectStore
 from slackwater.deploy.check_account import Caller, check_permissions, is_ours
+from slackwater.deploy.check_objects import check_objects
 from slackwater.deploy.check_versions import check_old_versions
 from slackwater.deploy.finding import Clients, Finding, Findings, failed, ok, run_checks, supported_until, warning
 
@@ -63,10 +65,10 @@ def check_stacks(states: Mapping[str, str], prefix: str) -> Finding:
 
 
 def check_deployment(
-    clients: Clients, caller: Caller, deployed: Deployed, *, stacks: Iterable[str], prefix: str, today: date
+    clients: Clients, caller: Caller, deployed: Deployed, *, stacks: Iterable[str], prefix: str, now: datetime
 ) -> Findings:
     """Check a complete deployment; `stacks` are the names of its stacks."""
-    deployment, application = deployed
+    (deployment, application), today = deployed, now.date()
     return run_checks(
         {
             "library": lambda: _library(deployment.library_version),
@@ -80,6 +82,7 @@ def check_deployment(
             "functions' Python": lambda: _runtimes(clients, prefix, today),
             "resources": lambda: _resources(clients, stacks),
             "old versions": lambda: check_old_versions(clients, database=deployment.warehouse_database),
+            "raw objects": lambda: _raw_objects(clients, deployment, now),
             "schedule": lambda: _schedule(stacks, prefix, deployment.schedule),
             "permission to operate": lambda: _operator(clients, caller, deployment),
         }
@@ -133,6 +136,12 @@ def _resources(clients: Clients, stacks: Iterable[str]) -> Finding:
     if counts[largest] < _MANY_RESOURCES:
         return ok(found)
     return warning(found, "divide the project into two, each with a prefix of its own")
+
+
+def _raw_objects(clients: Clients, deployment: Deployment, now: datetime) -> Finding:
+    store = S3ObjectStore(clients("s3"))
+    project = read_project(store, deployment.project_uri)
+    return check_objects(project, store, raw_bucket=deployment.raw_bucket, now=now)
 
 
 def _schedule(stacks: Iterable[str], prefix: str, scheduler: str) -> Finding:

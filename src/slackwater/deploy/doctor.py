@@ -21,7 +21,7 @@ def run_doctor(workspace: Workspace, *, job: bool) -> Findings:
     caller, findings = account.check_caller(client)
     if caller is None:
         return findings
-    prefix, deployed, today = workspace.prefix, None, datetime.now(UTC).date()
+    prefix, deployed = workspace.prefix, None
     states: dict[str, str] = {}
     try:
         states = stack_states(client("cloudformation"), prefix=prefix)
@@ -38,7 +38,9 @@ def run_doctor(workspace: Workspace, *, job: bool) -> Findings:
     findings |= account.check_account(client, caller, qualifier=workspace.bootstrap_qualifier, needed_vcpu=vcpu)
     if deployed is None:
         return findings | ({"job": not_checked("it needs a complete deployment")} if job else {})
-    findings |= deployment.check_deployment(client, caller, deployed, stacks=states, prefix=prefix, today=today)
+    findings |= deployment.check_deployment(
+        client, caller, deployed, stacks=states, prefix=prefix, now=datetime.now(UTC)
+    )
     if not job:
         return findings | {"job": not_checked("run slackwater doctor --job")}
     with ProgressBoard() as progress:

@@ -22,6 +22,8 @@ from slackwater.project.project import Project
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_periods
+from slackwater.runs.packing.event_reader import EventReader
+from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.runs.period import Period
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA, RECEIVED_AT, TIMESTAMP
@@ -93,10 +95,11 @@ class Deployed:
         found: dict[str, pa.Table] = {}
         missing = self._rows
         # The same hours of all sources, so that their events can be joined.
+        reader = EventReader(resources.store)
         for item in sorted(listing.objects, key=age, reverse=True):
             if not missing:
                 break
-            found[item.uri] = self._first_events(item, day, missing)
+            found[item.uri] = self._first_events(item, day, missing, reader)
             missing -= found[item.uri].num_rows
         if missing == self._rows:
             raise InputError(f"no event of {day.name} is stored in {resources.connection.cloud}")
@@ -117,8 +120,12 @@ class Deployed:
         except pa.ArrowException as error:
             raise ObjectInvalid(f"objects of {source.source} have columns of several types: {error}") from error
 
-    def _first_events(self, item: StoredObject, day: Period, rows: int) -> pa.Table:
-        """Return the first events of the day in an object. At most one row group is in memory."""
+    def _first_events(self, item: StoredObject, day: Period, rows: int, reader: EventReader) -> pa.Table:
+        """Return the first events of the day in an object. At most one row group is in memory, or a packed object."""
+        if item.packed:
+            (events,) = reader.blocks(item)
+            names = [name for name in events.column_names if name not in (BATCH_ID, EXTRA, OBJECT, ROW)]
+            return events_of_day(events.select(names), day).slice(0, rows)
         store = self._resources.store
         file = (
             io.BytesIO(store.get(item.uri))
@@ -143,7 +150,7 @@ class Deployed:
         if isinstance(item, IcebergInput):
             return Sample(warehouse.first_rows(item.iceberg, limit=self._rows), f"table {item.iceberg}")
         only = pipeline.model_copy(update={"tables": {name: item}})
-        periods = published_periods(only, day, table=self._resources.run_table, hourly=project.hourly)
+        periods = published_periods(only, day, table=self._resources.run_table, pipelines=project.pipelines)
         found: list[pa.Table] = []
         days, missing = 0, self._rows
         # The latest days first.

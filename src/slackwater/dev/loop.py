@@ -94,7 +94,7 @@ class DevLoop:
         project, pipeline = self._load()
         day = period_of(self._date, pipeline.timezone)
         tables = pipeline.published_tables.items()
-        return {name: read_periods(item, day, pipeline, hourly=project.hourly) for name, item in tables}
+        return {name: read_periods(item, day, pipeline, pipelines=project.pipelines) for name, item in tables}
 
     def run(
         self, context: Callable[[], StepContext], *, report: Callable[[StepOutcome], None] = lambda _: None

@@ -242,6 +242,6 @@ class Ledger:
         if earlier is None or later is None:
             # Checks put a day on hold whose manifest is gone or damaged.
             return tuple(definitions)
-        present = after.reads or input_definition(definition)
+        present = after.reads or input_definition(definition, self.project.pipelines)
         shared = shared_inputs(earlier, later, former=before.reads, present=present)
         return (*late_inputs(shared.before, shared.now, sources=present.inputs), *definitions)

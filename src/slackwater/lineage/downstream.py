@@ -50,7 +50,9 @@ class Downstream:
         """Yield the published days of the pipelines that read a day, in order of pipeline and date."""
         for name, reader in sorted(self.project.pipelines.items()):
             items = [item for item in reader.published_tables.values() if item.table == pipeline]
-            dates = sorted({day for item in items for day in reading_periods(item, date, reader)})
+            dates = sorted(
+                {day for item in items for day in reading_periods(item, date, reader, pipelines=self.project.pipelines)}
+            )
             days = self.upstream.table.days(name, dates[0], dates[-1]) if dates else ()
             # Two inputs of one table may leave out days between theirs.
             yield from (day.published for day in days if day.published and day.date in dates)

@@ -94,6 +94,20 @@ def order(pipeline: Pipeline) -> tuple[str, ...]:
     return ordered
 
 
+def sources_of(pipeline: Pipeline, name: str) -> tuple[str, ...]:
+    """Return the sources from which the rows of an input or a step may come, in the order of the definition.
+
+    A step that depends on nothing may read any of them.
+    """
+    seen, left = set[str](), [name]
+    while left:
+        read = left.pop()
+        if read not in seen:
+            seen.add(read)
+            left += (pipeline.steps[read].depends_on or pipeline.sources) if read in pipeline.steps else ()
+    return tuple(source for source in pipeline.sources if source in seen)
+
+
 def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     """Group the steps into stages, in the order in which the stages run. The last stage ends with `publish.step`.
 

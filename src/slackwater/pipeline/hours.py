@@ -21,9 +21,6 @@ def hour_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if pipeline.publish.hour:
         message = "an hour is not compared by hours: remove it"
         yield Problem(path=("publish", "hour"), at_key=True, message=message)
-    if pipeline.load:
-        message = "it is not supported with `period: hour` yet: remove it"
-        yield Problem(path=("load",), at_key=True, message=message)
     for name, table in pipeline.tables.items():
         yield from _table_problems(name, table)
     if pipeline.late.window_days != type(pipeline.late).model_fields["window_days"].default:
@@ -40,9 +37,6 @@ def _table_problems(name: str, table: AnyTableInput) -> Iterator[Problem]:
         message = "each commit to an Iceberg table would run all hours again: read it in a daily pipeline"
         yield Problem(path=path, at_key=True, message=message)
         return
-    if table.days != (0, 0):
-        message = "an hourly pipeline reads hours: write `hours`, such as `hours: [-23, 0]`"
-        yield Problem(path=(*path, "days"), at_key=True, message=message)
     if table.on_change == "notify":
         message = "each hour would cause a message: use `auto`, `hold` or `ignore`"
         yield Problem(path=(*path, "on_change"), message=message)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from slackwater.model import Cron, Model
 from slackwater.problems import Problem
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EVERY = re.compile(r"([1-9][0-9]{0,4})([sm])")
 _HOUR = 60
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 
 def _check_every(value: str) -> str:
@@ -33,17 +34,26 @@ def _check_every(value: str) -> str:
 
 
 class Live(Model):
-    """How often the day or hour that has not ended is published, if there are new events."""
+    """How often the day or hour that has not ended is published, if there are new events. One of the two keys."""
 
-    every: Annotated[str, AfterValidator(_check_every)]
+    every: Annotated[str, AfterValidator(_check_every)] | None = None
     """At each of these minutes: `60s`, `5m`, or another part of an hour. Below 5m, the deployment must keep workers
     ready (settings `pre_warmed_drivers` and `pre_warmed_executors`)."""
+    windows: Literal["5m", "10m", "30m", "1h"] | None = None
+    """When all events of the next so many minutes are there by the `counts` of all sources: `5m`, `10m`, `30m` or
+    `1h`. A run starts at each of these minutes too, so that sources without new counts are published."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Live:
+        if (self.every is None) == (self.windows is None):
+            raise ValueError("write either `every: 5m` or `windows: 10m`")
+        return self
 
     @property
     def interval(self) -> timedelta:
-        """The time between two runs."""
-        unit = "seconds" if self.every.endswith("s") else "minutes"
-        return timedelta(**{unit: int(self.every[:-1])})
+        """The time between two scheduled runs."""
+        value = self.every or self.windows or ""
+        return timedelta(**{_UNITS[value[-1]]: int(value[:-1])})
 
     @property
     def cron(self) -> Cron:
@@ -62,4 +72,7 @@ def live_problems(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(path=("live",), at_key=True, message=message)
     if pipeline.period == "hour" and pipeline.live.interval >= timedelta(hours=1):
         message = "an hour that is published once an hour is never open then: use 30m or less"
-        yield Problem(path=("live", "every"), message=message)
+        yield Problem(path=("live", "every" if pipeline.live.every else "windows"), message=message)
+    if pipeline.live.windows and not pipeline.sources:
+        message = "the pipeline reads no source, whose windows could become complete: use `every`"
+        yield Problem(path=("live", "windows"), message=message)

@@ -44,10 +44,11 @@ class TableInput(Model):
     """The pipeline that publishes them."""
     days: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] = (0, 0)
     """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it. Of an
-    hourly table, these are all hours of the days."""
+    hourly table, these are all hours of the days. An hourly pipeline counts them from the day that contains the start
+    of its hour, in the timezone of the pipeline that publishes them."""
     hours: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] | None = None
-    """Of an hourly pipeline that reads another one, instead of `days`: the first and the last hour, counted from that
-    of the run. `[-23, 0]` are the 24 hours that end with it."""
+    """Of an hourly pipeline that reads another hourly one, instead of `days`: the first and the last hour, counted from
+    that of the run. `[-23, 0]` are the 24 hours that end with it."""
     missing: Literal["error", "empty", "wait"] = "error"
     """What a day that is not published does: fail the run, or count as a day without rows. With `wait`, a scheduled run
     waits for it, as long as `when.incomplete` says; a run that does not wait reads it as a day without rows."""

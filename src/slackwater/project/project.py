@@ -112,11 +112,6 @@ class Project(Model):
         """The pipelines whose periods are days."""
         return {name: item for name, item in self.pipelines.items() if item.period == "day"}
 
-    @property
-    def hourly(self) -> frozenset[str]:
-        """The stored names of the pipelines whose periods are hours."""
-        return frozenset(self.pipelines.keys() - self.daily.keys())
-
     def selected(self, selection: str) -> tuple[str, ...]:
         """Return the pipelines of `NAME`, `NAME+`, `+NAME` or `+NAME+`, in order. Raises `UnknownName`."""
         name = selection.removeprefix("+").removesuffix("+")
@@ -132,6 +127,11 @@ class Project(Model):
     def is_waited_for(self, source: str) -> bool:
         """Return whether scheduled runs of any pipeline wait for the source."""
         return any(source in pipeline.when.inputs for pipeline in self.pipelines.values())
+
+    def live_readers(self, source: str) -> list[Pipeline]:
+        """Return the pipelines whose open period is published when windows of the source are complete."""
+        live = [pipeline for pipeline in self.pipelines.values() if pipeline.live and pipeline.live.windows]
+        return [pipeline for pipeline in live if source in pipeline.sources]
 
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""
@@ -171,7 +171,13 @@ class Project(Model):
         new = {name: {"hours"} for name, item in definition.published_tables.items() if item.hours is None}
         exclude = {**_OPERATIONAL_KEYS, "tables": {**_OPERATIONAL_KEYS["tables"], **new}}
         written = definition.model_dump_json(by_alias=True, exclude=exclude)
-        return "\n".join((written, *(self.source_shape(name) for name in sorted(definition.sources))))
+        # An hour reads days by their timezone, which the definition of another pipeline has.
+        read_days = (
+            f"{name}={table.timezone}"
+            for name, item in sorted(definition.published_tables.items())
+            if definition.period == "hour" and (table := self.pipelines[item.table]).period == "day"
+        )
+        return "\n".join((written, *(self.source_shape(name) for name in sorted(definition.sources)), *read_days))
 
     def _code(self, pipeline: str) -> str:
         definition = self.pipeline(pipeline)

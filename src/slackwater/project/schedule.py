@@ -125,7 +125,7 @@ def schedule_of(project: Project) -> ProjectSchedule:
         )
         tasks.append(process)
         if pipeline.live:
-            tasks.append(_live_task(pipeline, pipeline.live))
+            tasks.append(live_task(pipeline, pipeline.live))
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,
             subject=name,
@@ -143,8 +143,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
     return ProjectSchedule(tasks=tuple(tasks))
 
 
-def _live_task(pipeline: Pipeline, live: Live) -> ScheduledTask:
-    """Return the task that publishes the open day or hour of a pipeline."""
+def live_task(pipeline: Pipeline, live: Live) -> ScheduledTask:
+    """Return the task that publishes the open day or hour of a pipeline with this key."""
     name = pipeline.pipeline
     return ScheduledTask(
         work=ScheduledWork.LIVE,

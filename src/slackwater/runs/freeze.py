@@ -169,7 +169,8 @@ class Freezer:
         earlier = published_manifest(self.store, provisional) if provisional else before
         manifest = self.inputs.manifest(pipeline, day, known=earlier.objects if earlier else ())
         is_provisional = published is None and is_open and (live or graph.live is not None)
-        former, reads = published_run.reads if published_run else None, input_definition(graph)
+        former = published_run.reads if published_run else None
+        reads = input_definition(graph, self.project.pipelines)
         differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
         rejected = describe_rejected(before, rerun_inputs, files=self.inputs.files) if before else ()

@@ -56,6 +56,15 @@ class Period(NamedTuple):
             yield partition_of(hour)
             hour += HOUR
 
+    def started_hours(self) -> list[str]:
+        """Return the names of the UTC hours that start in it, in order: each hour starts in one day of a timezone.
+
+        >>> day_of(date(2013, 11, 3), "Asia/Kolkata").started_hours()[0]  # it begins at 18:30
+        '2013-11-02T19'
+        """
+        hours = (start_of(partition) for partition in self.partitions())
+        return [f"{hour:%Y-%m-%dT%H}" for hour in hours if hour >= self.start]
+
 
 def parse_date(value: str) -> date:
     """Return the date of a string such as 2013-03-10. Raises `ValueError` for any other format.
@@ -107,10 +116,15 @@ def has_whole_hours(timezone: str) -> bool:
     return not any(day_of(day, timezone).start.minute for day in days)
 
 
+def local_date(instant: datetime, timezone: str) -> str:
+    """Return the date of an aware timestamp in an IANA timezone, such as 2013-03-10."""
+    return instant.astimezone(ZoneInfo(timezone)).date().isoformat()
+
+
 def period_at(instant: datetime, pipeline: Pipeline) -> Period:
     """Return the day or the hour of the pipeline that an aware timestamp belongs to."""
     if pipeline.period == "day":
-        return day_of(instant.astimezone(ZoneInfo(pipeline.timezone)).date(), pipeline.timezone)
+        return period_of(local_date(instant, pipeline.timezone), pipeline.timezone)
     return period_of(f"{instant.astimezone(UTC):%Y-%m-%dT%H}", "UTC")
 
 

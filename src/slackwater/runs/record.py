@@ -40,7 +40,8 @@ STOPPED = "Stopped"
 ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
 REJECTED = "rejected"
-"""The folder of an attempt with the rows that its steps have rejected, and one with their manifests."""
+"""Prefix of the keys of the rows that steps of runs have rejected in the raw bucket, and the folder of an attempt with
+their manifests."""
 
 
 class Run(UpdatedRecord):

@@ -34,8 +34,13 @@ GENERATED_ID = "_event_id"
 _ID_TYPES = frozenset({FieldType.STRING, FieldType.INT64})
 
 
+SHORTEST_BUFFER, LONGEST_BUFFER = 5, 60
+"""Seconds of `push.buffer_seconds`. The mapping between the queue and the function that stores its events always
+collects messages for the shortest time."""
 # No limit is longer than 100 years, so that an instant minus or plus a limit is always a valid date.
 _MAX_AGE_DAYS, _MAX_FUTURE_HOURS = 36_500, 876_000
+# Keys that former releases do not know.
+_NEW_KEYS = frozenset({"counts", "pack"})
 
 
 class EventTimestamp(Model):
@@ -69,6 +74,30 @@ class PushConfig(Model):
     buffer: Literal["none", "queue"] = "none"
     """`queue` is for partners that send one event per request: the API answers when a queue has the request body, and
     the events of many requests are stored together."""
+    buffer_seconds: Annotated[int, Field(ge=SHORTEST_BUFFER, le=LONGEST_BUFFER)] = SHORTEST_BUFFER
+    """The events of so many seconds are stored together with `buffer: queue`. More seconds make fewer and larger
+    objects, and events reach their partitions later."""
+
+    @model_validator(mode="after")
+    def _check_buffer(self) -> PushConfig:
+        if self.buffer == "none" and self.buffer_seconds != SHORTEST_BUFFER:
+            message = "only a queue collects events: add `buffer: queue`, or remove `buffer_seconds`"
+            raise Problems(Problem(path=("buffer_seconds",), message=message))
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # For functions of the release before, as in `Source`.
+        return {
+            key: value for key, value in serialize(self).items() if key != "buffer_seconds" or value != SHORTEST_BUFFER
+        }
+
+
+class PackConfig(Model):
+    """The small objects of an hour are written again as one."""
+
+    max_objects: Annotated[int, Field(ge=1, le=100_000)]
+    """When an hour has ended, its small objects are packed if there are more of them."""
 
 
 class Source(Model):
@@ -104,12 +133,14 @@ class Source(Model):
     """An alarm fires when no data has arrived for this number of hours."""
     counts: Counts | None = None
     """Set it when the partner reports how many events it has sent, so that missing events are known."""
+    pack: PackConfig | None = None
+    """Set it when an hour has many small objects: runs and queries then read one in their place."""
 
     @model_serializer(mode="wrap")
     def _without_new_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # While a deployment updates the functions, those of the release before read receipts and messages with this
         # definition, and refuse keys that they do not know.
-        return {key: value for key, value in serialize(self).items() if key != "counts" or value is not None}
+        return {key: value for key, value in serialize(self).items() if key not in _NEW_KEYS or value is not None}
 
     @model_validator(mode="after")
     def _check_references(self) -> Source:
@@ -222,7 +253,7 @@ class Source(Model):
 
         It changes with the fields, the timestamp and the format, and not with a description, a schedule or a threshold.
         """
-        operational = {"description", "push", "pull", "late", "silent_hours", "counts"}
+        operational = {"description", "push", "pull", "late", "silent_hours", *_NEW_KEYS}
         # Only what differs from the defaults: an option that a later release adds does not change the digest.
         reading = self.model_dump(mode="json", exclude=operational, exclude_defaults=True, by_alias=True)
         if self.pull:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ from slackwater.spark.job import log
 from slackwater.spark.merge import EarlierRows, find_earlier_rows
 from slackwater.spark.profile import compute_profiled
 from slackwater.spark.publish import earlier_rows, publish_day
-from slackwater.spark.rejected_rows import store_rejected
+from slackwater.spark.rejected_rows import rejected_prefix, store_rejected
 from slackwater.spark.run_loads import run_loads
 from slackwater.spark.run_steps import apply_steps
 from slackwater.spark.step_versions import StoredSteps, VersionRows, producer_of
@@ -59,6 +59,10 @@ class StageJob:
     """URI prefix of the files that steps may read and write, such as `s3://bucket/files/`."""
     outbound_allow: Sequence[str] = ()
     """Hosts and networks to which steps may connect although they are private, such as `10.0.0.0/16`."""
+    source_keys: Mapping[str, str] = field(default_factory=dict)
+    """KMS keys of the sources that have one, by source."""
+    stores_rejected: bool = True
+    """Whether the rows that steps reject are stored."""
 
 
 def run_stage_job(
@@ -123,7 +127,8 @@ def store_unpublished(
             )
     context = step_context(spark, job, pipeline, stores=stores, secrets=secrets)
     for stage in stages(pipeline):
-        run_located(dataclasses.replace(job, stage=stage.name), project, context, stores=stores)
+        # Nobody asks for the rows that they reject, and the role of the job may not write where those of runs are.
+        run_located(dataclasses.replace(job, stage=stage.name, stores_rejected=False), project, context, stores=stores)
     reference = find_reference(job.run.stage_prefix(pipeline.publish.step), store=store)
     if reference is None:
         raise ObjectMissing(f"{job.run.prefix} has no reference of the stage {pipeline.publish.step}")
@@ -183,13 +188,17 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         parents[uri] = None
         return read_frame(context.spark, load_manifest(uri, store=store), stores=stores)
 
+    def store_rows(step: str, frame: DataFrame) -> str:
+        files = rejected_prefix(run, pipeline, step, manifest=manifest, source_keys=job.source_keys)
+        return store_rejected(run, stage.name, step, frame, files=files, stores=stores)
+
     # Other earlier stages run in parallel, and may not have finished.
     versions = LazyFrames(stage.ancestors, read_earlier)
     context = dataclasses.replace(
         context,
         read_source=inputs.read,
         earlier_versions=versions,
-        store_rejected=partial(store_rejected, run, stage.name, stores),
+        store_rejected=store_rows if job.stores_rejected else None,
     )
     if pipeline.versions == "all":
         reads = read_inputs(run, pipeline, stage, inputs, uris=uris, stores=stores)

@@ -7,7 +7,7 @@ percent-encoded and in other Unicode characters, which other programs may decode
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import takewhile
@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from slackwater.errors import InputError
 from slackwater.storage import ObjectStore, StoredObject
 
-_DATE = "{date}"
+_DATE, _HOUR = "{date}", "{hour}"
 INPUT = "{input}"
 """In a parameter of a load step: the name of the input."""
 # A colon separates a scheme from a path, and a tilde is a home folder. The others are patterns to Spark, or quotes.
@@ -34,8 +34,11 @@ def check_path(path: str) -> str:
 
 
 def check_output(path: str) -> str:
-    """Return the path unchanged. Raises `ValueError` unless it is a path as in `check_path`, also with `{input}`."""
-    return _check(_without_star(path), _DATE, INPUT)
+    """Return the path unchanged.
+
+    Raises `ValueError` unless it is a path as in `check_path`, also with `{hour}` and `{input}`.
+    """
+    return _check(_without_star(path), _DATE, _HOUR, INPUT)
 
 
 def check_pattern(path: str) -> str:
@@ -64,18 +67,35 @@ def _check(path: str, *placeholders: str) -> str:
         only = "is the only placeholder" if len(placeholders) == 1 else "are the only placeholders"
         raise ValueError(
             f"{path!r} is not a path below the project's files: use a relative one such as exports/{_DATE}.csv, "
-            f"without `..`, a scheme, or characters of patterns; {' and '.join(placeholders)} {only}"
+            f"without `..`, a scheme, or characters of patterns; {_listed(placeholders)} {only}"
         )
     if len(path.encode()) > _MAX_BYTES:
         raise ValueError(f"the path {path[:60]!r}... has more than {_MAX_BYTES} bytes in UTF-8")
     return path
 
 
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def missing_period(path: str, *, hourly: bool) -> str:
+    """Return what is wrong with the placeholders in a path that the runs of a pipeline write; empty if nothing is."""
+    if not hourly:
+        return f"{_HOUR} in it is of hourly pipelines only: remove it" if _HOUR in path else ""
+    missing = [name for name in (_DATE, _HOUR) if name not in path]
+    if not missing:
+        return ""
+    return (
+        f"the hours would replace each other in {path!r}: name {' and '.join(missing)} in it, such as "
+        f"exports/{_DATE}/{_HOUR}.csv"
+    )
+
+
 ProjectPath = Annotated[str, AfterValidator(check_path)]
 """A path below the project's files. `{date}` in it is the day of the run."""
 
 OutputPath = Annotated[str, AfterValidator(check_output)]
-"""As `ProjectPath`. `{input}` in it is the name of an input."""
+"""As `ProjectPath`. `{input}` in it is the name of an input, and `{hour}` the hour of the run, such as 05."""
 
 ProjectPattern = Annotated[str, AfterValidator(check_pattern)]
 """As `ProjectPath`. With `*`, or with a slash at the end, it is the path of several files."""
@@ -90,14 +110,18 @@ class ProjectFiles:
     stores: Callable[[], ObjectStore]
     """Creates the store in the process that needs it."""
 
-    def uri(self, path: str, day: date | None) -> str:
-        """Return the URI of a `ProjectPath`, with `{date}` replaced by `day`.
+    def uri(self, path: str, day: date | None, hour: int | None = None) -> str:
+        """Return the URI of a `ProjectPath`, with `{date}` replaced by `day`, and `{hour}` by `hour`, from 0 to 23.
 
-        Raises `InputError` for a path with `{date}` outside of a run, which has no day.
+        Raises `InputError` for a path with `{date}` outside of a run, and for one with `{hour}` outside of that of an
+        hourly pipeline.
         """
         if _DATE in path and day is None:
             raise InputError(f"path: {path} contains {_DATE}, which only a run of a pipeline has")
-        return self.prefix + (path.replace(_DATE, day.isoformat()) if day else path)
+        if _HOUR in path and hour is None:
+            raise InputError(f"path: {path} contains {_HOUR}, which only a run of an hourly pipeline has")
+        named = path.replace(_DATE, day.isoformat()) if day else path
+        return self.prefix + (named if hour is None else named.replace(_HOUR, f"{hour:02d}"))
 
     def name(self, uri: str) -> str:
         """Return the path of the object at `uri` below the prefix, for messages."""

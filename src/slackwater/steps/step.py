@@ -221,5 +221,8 @@ class Load(Step):
 
     A repeated call replaces what the first one has written. Raises `InputError` or `CloudError`.
     """
+    check_period: Callable[[Any, Literal["day", "hour"]], None] = lambda _parameters, _period: None
+    """Called with the parameters and the `period` of the pipeline when a project is checked. Raises `DefinitionError`
+    if the rows of two periods would replace each other."""
     of_input: Callable[[Any, str], Any] = lambda parameters, _name: parameters
     """Called with the parameters and the name of an input. Returns the parameters with which its rows are written."""

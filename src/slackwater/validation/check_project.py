@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Late, Pipeline, Publish, Schedule, StepUse
 from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
@@ -158,10 +160,10 @@ def _check_pipelines(
 ) -> dict[str, _CheckedPipeline]:
     """Return the pipelines in the files, by the names of the files."""
     checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
-    uncounted = {name for name, source in sources.items() if source.definition and source.definition.counts is None}
+    defined = {name: source.definition for name, source in sources.items() if source.definition}
     for one in checked.values():
-        named, waiting = _name_problems(one, sources, checked), count_problems(one.content, uncounted)
-        for problem in (*named, *_timezone_problems(one, sources), *waiting):
+        named, counted = _name_problems(one, sources, checked), count_problems(one.content, defined)
+        for problem in (*named, *_timezone_problems(one, sources), *counted):
             one.file.report(problem)
     for name, problem in rename_problems({name: one.content for name, one in checked.items()}):
         checked[name].file.report(problem)
@@ -272,7 +274,11 @@ def readable_pipeline(value: Any) -> Pipeline:
 def _table(table: Mapping[str, Any]) -> AnyTableInput:
     if "iceberg" in table:
         return IcebergInput.model_construct(iceberg=_name(table["iceberg"]), location=_name(table.get("location")))
-    return TableInput.model_construct(table=_name(table.get("table")))
+    try:
+        return TableInput.model_validate(table)
+    except ValidationError:
+        # Not the default of `missing`, which hours that read days refuse.
+        return TableInput.model_construct(table=_name(table.get("table")), missing="empty")
 
 
 def _uses(value: Any) -> dict[str, StepUse]:

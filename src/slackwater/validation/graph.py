@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from slackwater.pipeline.definition import LEDGER_TABLE, Pipeline, StepUse
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.problems import Problem, closest, unknown_name
 from slackwater.runs.period import has_whole_hours
+from slackwater.sources.counts import WINDOW_MINUTES
+from slackwater.sources.definition import Source
+
+_DAY = 24 * 60
 
 
 def graph_problems(
@@ -81,9 +87,8 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
             if item.table not in pipelines:
                 continue
             read, path = pipelines[item.table].period, ("tables", table, "table")
-            if (pipeline.period, read) == ("hour", "day"):
-                message = f"{item.table} has `period: day`: an hourly pipeline reads hourly tables only"
-                yield name, Problem(path=path, message=message)
+            if pipeline.period == "hour":
+                yield from ((name, problem) for problem in _hourly_reader_problems(table, item, read))
             elif (pipeline.period, read) == ("day", "hour") and not has_whole_hours(pipeline.timezone):
                 message = (
                     f"{item.table} has `period: hour`, and days of {pipeline.timezone} begin within an hour of UTC: "
@@ -96,12 +101,46 @@ def table_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Pro
         yield cycle[0], Problem(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
 
 
-def count_problems(pipeline: Pipeline, uncounted: Collection[str]) -> Iterator[Problem]:
-    """Yield a problem for each source that a pipeline wants complete; `uncounted` are the sources without counts."""
+def _hourly_reader_problems(name: str, item: TableInput, read: str) -> Iterator[Problem]:
+    """Yield the problem of an hourly pipeline whose table has not the periods that its definition counts."""
+    path = ("tables", name)
+    if read == "hour" and item.days != (0, 0):
+        message = f"{item.table} has `period: hour`: write `hours`, such as `hours: [-23, 0]`"
+        yield Problem(path=(*path, "days"), at_key=True, message=message)
+    elif read == "day" and item.hours:
+        message = f"{item.table} has `period: day`: write `days`, such as `days: [-1, -1]`"
+        yield Problem(path=(*path, "hours"), at_key=True, message=message)
+    elif read == "day" and item.days[1] == 0 and item.missing == "error":
+        message = (
+            f"{item.table} publishes a day after it has ended, so its hours would fail: write days before, such as "
+            "`days: [-1, -1]`, or `missing: empty`"
+        )
+        yield Problem(path=(*path, "table"), message=message)
+
+
+def count_problems(pipeline: Pipeline, sources: Mapping[str, Source]) -> Iterator[Problem]:
+    """Yield a problem for each source that a pipeline wants complete, as a whole or by windows, and cannot be.
+
+    `sources` are those of the project whose definitions can be read.
+    """
     for name, wanted in pipeline.when.inputs.items():
-        if wanted == "complete" and name in uncounted:
+        if wanted == "complete" and name in sources and sources[name].counts is None:
             message = f"{name} takes no counts: add `counts: {{window: 1h}}` to sources/{name}.yaml"
             yield Problem(path=("when", "inputs", name), message=message)
+    live = pipeline.live
+    if live is None or live.windows is None:
+        return
+    for name in pipeline.sources:
+        counts = sources[name].counts if name in sources else None
+        if name in sources and counts is None:
+            message = f"{name} takes no counts: add `counts: {{window: 5m}}` to sources/{name}.yaml, or use `every`"
+            yield Problem(path=("live", "windows"), message=message)
+        elif counts and timedelta(minutes=WINDOW_MINUTES.get(counts.window, _DAY)) > live.interval:
+            message = (
+                f"{name} counts windows of {counts.window}, longer than {live.windows}: shorten `counts.window` in "
+                f"sources/{name}.yaml, or use `every`"
+            )
+            yield Problem(path=("live", "windows"), message=message)
 
 
 def rename_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Problem]]:

@@ -91,16 +91,20 @@ def _check_use(
     has_inputs = can_read_inputs and {*use.depends_on} <= {*pipeline.inputs, *pipeline.steps}
     if parameters is None or problem or not has_inputs:
         return None
-    problems = _own_problems(step, use, parameters, value_at(file.value, place))
+    problems = _own_problems(step, use, parameters, value_at(file.value, place), pipeline)
     for one in problems:
         file.report(one, below=place)
     return None if problems else parameters
 
 
-def _own_problems(step: Step, use: StepUse, parameters: Parameters, value: Any) -> Sequence[Problem]:
+def _own_problems(
+    step: Step, use: StepUse, parameters: Parameters, value: Any, pipeline: Pipeline
+) -> Sequence[Problem]:
     """Return what the step's own check finds. `value` is what the file states as parameters."""
     try:
         step.check(use.depends_on, parameters)
+        if isinstance(step, Load):
+            step.check_period(parameters, pipeline.period)
     except Problems as error:
         return error.problems
     except DefinitionError as error:

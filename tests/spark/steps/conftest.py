@@ -20,9 +20,9 @@ PREFIX = "s3://bucket/files/"
 DAY = date(2013, 3, 10)
 
 
-def run_of(attempt: int, day: date = DAY) -> Run:
-    """Return the run of an attempt of a day."""
-    return LONGEST_RUN.model_copy(update={"attempt": attempt, "date": day.isoformat(), "pipeline": "p"})
+def run_of(attempt: int, day: date | str = DAY) -> Run:
+    """Return the run of an attempt of a day, or of an hour by its name."""
+    return LONGEST_RUN.model_copy(update={"attempt": attempt, "date": str(day), "pipeline": "p"})
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.errors import CloudError, DataError, DefinitionError, InputError, Superseded
+from slackwater.runs.period import period_of
 from slackwater.steps.extract import read_csv
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import file_writers, frames, written_files
@@ -32,7 +33,7 @@ from slackwater.steps.spark_errors import explain
 from slackwater.steps.step import Effect, Load, StepContext
 from tests.fakes_spark import FolderStore
 from tests.spark.frames import frame_of
-from tests.spark.steps.conftest import PREFIX, run_of
+from tests.spark.steps.conftest import DAY, PREFIX, run_of
 
 ALL = (write_csv.STEP, write_json.STEP, write_xlsx.STEP, write_parquet.STEP)
 EXTENSIONS = {"write_csv": "csv", "write_json": "ndjson", "write_xlsx": "xlsx", "write_parquet": "parquet"}
@@ -386,3 +387,30 @@ def test_paths_are_confined(context: StepContext, numbers: DataFrame) -> None:
         write(write_csv.STEP, numbers, context, path="a/")
     with pytest.raises(InputError, match="only a run of a pipeline has"):
         write(write_csv.STEP, numbers, replace(context, day=None), path="{date}.csv")
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize(
+    "step", [module.STEP for module in (write_csv, write_json, write_parquet, write_xlsx)], ids=lambda step: step.name
+)
+def test_hours_do_not_replace_each_other_and_have_attempts_of_their_own(
+    context: StepContext, store: FolderStore, step: Load, parts: bool
+) -> None:
+    def write_hour(hour: int, attempt: int, n: int) -> Effect:
+        name = f"{DAY}T{hour:02}"
+        of_hour = replace(context, day=period_of(name, "UTC"), run=run_of(attempt, name))
+        path = "{date}/{hour}" if parts else "{date}/{hour}.out"
+        frame = context.spark.sql(f"SELECT {n}L AS n, 'a' AS s")
+        return write(step, frame, of_hour, path=path, parts=parts)
+
+    def written(hour: int) -> list[tuple[Any, ...]]:
+        (path,) = [path for path in paths(store) if path.startswith(f"{DAY}/{hour:02}") and "_SUCCESS" not in path]
+        return table_of(step, content(store, path))
+
+    for hour in (0, 12, 23):
+        assert write_hour(hour, 3, hour)["path"].startswith(f"{DAY}/{hour:02}")
+    write_hour(12, 4, 120)
+    with pytest.raises(Superseded, match=f"attempt 4 has loaded {DAY}T12 already"):
+        write_hour(12, 3, 99)
+    write_hour(23, 5, 230)
+    assert [written(hour) for hour in (0, 12, 23)] == [[(0, "a")], [(120, "a")], [(230, "a")]]

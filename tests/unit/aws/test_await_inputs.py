@@ -18,9 +18,10 @@ from slackwater.aws.wake_requests import WakeRequests
 from slackwater.errors import AccessDenied, Throttled
 from slackwater.late.arrival_messages import read_message
 from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.pipeline.live import Live
 from slackwater.project.project import Project
 from slackwater.runs.attempt_files import publication_uri
-from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.outcome import EndedInFailure, RunRecorder
 from slackwater.state.conditions import Evaluation, Outcome
 from slackwater.state.facts import HOUR
 from slackwater.state.verdicts import Subject
@@ -132,6 +133,41 @@ def test_a_request_wakes_the_runs_of_the_days_that_read_it(called, request_, ask
     call(WAIT)
     call(request_, Outcome.READY)
     assert (days.asked, tasks.succeeded, table.runs) == ([asked], {"e": 1}, {})
+
+
+def test_windows_that_are_full_start_runs_of_open_periods(monkeypatch):
+    world, function, live = counted_world(), Lambda(), Mock()
+    live.source_counted.return_value = live.run_ended.return_value = None
+    use_resources(monkeypatch, await_inputs, live_windows=live, waits=Mock())
+    definition = world.project.pipelines[PIPELINE]
+    windows = definition.model_copy(update={"live": Live(windows="1h")})
+    for pipeline in (definition, windows):
+        project = world.project.model_copy(update={"pipelines": {PIPELINE: pipeline}})
+        resources = resources_of(
+            {"raw_bucket": "raw", "exchange_bucket": "exchange"}, project=project, period_table=None, file_cache=None,
+            store=None, clients=Mock(), wake_requests=WakeRequests(function, "slackwater-await-inputs"),
+        )  # fmt: skip
+        resources.period_folder.on_full("flights", [START])
+    [request] = function.requests
+    await_inputs.handler(request, None)
+    assert live.source_counted.call_args.args == ("flights", (START,))
+
+
+@pytest.mark.parametrize(("through", "retry", "is_requested"), [(NOON, False, 1), (NOON, True, 0), (None, False, 0)])
+def test_the_end_of_a_provisional_run_has_its_period_looked_at(monkeypatch, through, retry, is_requested):
+    function, live = Lambda(), Mock()
+    run = counted_world().freeze(DATE).model_copy(update={"through": through})
+    wakes = WakeRequests(function, "slackwater-await-inputs")
+    recorder = Mock(end_failed=lambda *_, **__: EndedInFailure("reason", retry))
+    use_resources(monkeypatch, record_run, recorder=recorder, wake_requests=wakes)
+    event = {"event": "failed", "run": run.model_dump(), "error": "E", "cause": "", "retried": False}
+    record_run.handler(event, None)
+    assert len(function.requests) == is_requested
+    live.run_ended.return_value = None
+    use_resources(monkeypatch, await_inputs, live_windows=live, waits=Mock())
+    for request in function.requests:
+        await_inputs.handler(request, None)
+        assert live.run_ended.call_args.args == (PIPELINE, DATE)
 
 
 def test_nothing_is_requested_if_no_pipeline_waits():

@@ -16,8 +16,11 @@ from slackwater.aws.function import with_correlation_id
 pytestmark = pytest.mark.unit
 
 # Each request of the API, each message of a queue, and each check that a function starts has an id of its own, and
-# nobody passes one to the weekly deletion.
-OWN_IDS = {"receive_events", "store_events", "check_arrivals", "fold_state", "remove_stale"}
+# nobody passes one to what rules invoke.
+OWN_IDS = {
+    *("receive_events", "store_events", "check_arrivals", "fold_state"),
+    *("remove_stale", "maintain_tables", "pack_objects"),
+}
 FUNCTIONS = sorted({path.stem for path in Path("lambdas").glob("*.py")} - OWN_IDS)
 
 

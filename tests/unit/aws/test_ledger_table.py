@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -112,16 +112,6 @@ def test_another_commit_while_columns_are_added_lets_step_functions_repeat_the_c
         ledger.read("p", {"2013-03-10"})
     assert ledger.read("p", {"2013-03-10"}) == LedgerState((), None)
     assert "table_rows" in ledger.catalog.load_table("warehouse.ledger").schema().column_names
-
-
-def test_old_snapshots_leave_the_metadata_and_no_row_is_lost(ledger, monkeypatch):
-    monkeypatch.setattr(ledger_table, "_MAX_SNAPSHOTS", 3)
-    monkeypatch.setattr(ledger_table, "_KEPT", timedelta(0))
-    for number in range(6):
-        version = ledger.read("p", {"2013-03-10"}).version
-        assert ledger.write([ENTRY._replace(etag=str(number))], replaced=[], version=version)
-    assert len(ledger.catalog.load_table("warehouse.ledger").snapshots()) <= 4
-    assert sorted(row.etag for row in ledger.read("p", {"2013-03-10"}).entries) == list("012345")
 
 
 def test_replacing_the_rows_of_an_attempt_keeps_all_others(ledger):

@@ -54,6 +54,7 @@ def a_folder(table: DynamoPeriodTable, changes: list[PeriodChanged]) -> PeriodFo
         exchange_bucket="exchange",
         put_changes=changes.extend,
         on_changed=lambda *_: None,
+        on_full=lambda *_: None,
     )
 
 

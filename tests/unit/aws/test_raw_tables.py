@@ -22,6 +22,7 @@ from slackwater.aws.raw_tables import Difference, RawTables
 from slackwater.errors import ObjectInvalid, Unavailable
 from slackwater.project.project import Project
 from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.packing.index import ENDING, INDEX, format_index, packed_object
 from slackwater.sources.event_schema import raw_schema
 from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri, partition_value
 from slackwater.storage import StoredObject
@@ -66,6 +67,9 @@ class Store:
 
     def path(self, uri):
         return self.folder / uri.removeprefix("s3://")
+
+    def get(self, uri):
+        return self.path(uri).read_bytes()
 
     def metadata(self, uri):
         return self.metadata_of.get(uri, {})
@@ -142,6 +146,26 @@ class World:
 
 def partition_of(uri):
     return Partition(partition_value(uri, "date"), partition_value(uri, "hour"))
+
+
+def test_a_packed_object_takes_the_places_of_its_members(tmp_path):
+    """Also when another object has come, and when the members are deleted."""
+    world, hour = World(tmp_path), HOURS[0]
+    members = [world.push(number, hour, rows=number + 1) for number in range(3)]
+    world.tables.reconcile("things", HOURS)
+    folder = members[0].rpartition("/")[0] + "/"
+    packed = f"{folder}{'f' * 32}-6{ENDING}"
+    world.store.put(packed, 6, world.source)
+    listed = [item for item in world.store.list(folder) if item.uri in members]
+    index = [
+        packed_object(packed, size=world.store.path(packed).stat().st_size, etag="e", packed_at=AT, members=listed)
+    ]
+    world.store.path(f"{folder}{INDEX}").write_bytes(format_index(index))
+    late = world.push(7, hour)
+    assert world.tables.reconcile("things", HOURS) == Difference(added=2, removed=3)
+    world.store.delete(members)
+    assert world.tables.reconcile("things", HOURS) == Difference()
+    assert {*world.stored()} == {packed, late}
 
 
 @pytest.fixture

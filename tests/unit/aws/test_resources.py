@@ -18,6 +18,7 @@ from lambdas import (
     fetch_file,
     freeze_inputs,
     notify_change,
+    pack_objects,
     record_run,
     remove_stale,
 )
@@ -51,8 +52,9 @@ USES = {
     ),
     "update-raw-tables": ("raw_tables",),
     "remove-stale": ("project", remove_stale.stale_objects),
+    "pack-objects": ("project", pack_objects.hour_packer),
     "freeze-inputs": (freeze_inputs.freezer,),
-    "await-inputs": ("waits", "arrivals"),
+    "await-inputs": ("waits", "arrivals", "live_windows"),
     "record-run": (record_run.recorder,),
     "check-days": (check_days.monitor, "state_messages"),
     "fold-state": ("period_folder",),
@@ -60,6 +62,7 @@ USES = {
     "compare-versions": (compare_versions.versions,),
     "notify-change": (notify_change.notifier, "costs"),
     "write-ledger": ("ledger",),
+    "maintain-tables": ("project", "table_maintenance"),
     "send-lineage": (
         *("project", "store", "run_table", "secrets"),
         *("settings.openlineage_url", "settings.openlineage_secret", "settings.openlineage_namespace"),

@@ -22,6 +22,8 @@ class Queues:
     def __init__(self) -> None:
         self.bodies: dict[str, list[str]] = {"events": [], "dead": []}
         self.in_flight: dict[str, str] = {}
+        self.delays: list[int] = []
+        self.delayed = 0
         self.refused: dict[str, str] = {}
         self.failed: list[dict[str, str]] = []
 
@@ -29,8 +31,9 @@ class Queues:
         if operation in self.refused:
             raise ClientError({"Error": {"Code": self.refused[operation], "Message": "no"}}, operation)
 
-    def send_message(self, *, QueueUrl, MessageBody):  # noqa: N803
+    def send_message(self, *, QueueUrl, MessageBody, DelaySeconds=0):  # noqa: N803
         self._maybe_refuse("send")
+        self.delays.append(DelaySeconds)
         self.bodies[QueueUrl].append(MessageBody)
         return {"MessageId": "id"}
 
@@ -58,6 +61,7 @@ class Queues:
         self._maybe_refuse("count")
         figures = {
             "ApproximateNumberOfMessages": len(self.bodies[QueueUrl]),
+            "ApproximateNumberOfMessagesDelayed": self.delayed,
             "ApproximateNumberOfMessagesNotVisible": len(self.in_flight) if QueueUrl == "dead" else 3,
         }
         return {"Attributes": {name: str(figures[name]) for name in AttributeNames}}
@@ -87,6 +91,11 @@ def test_messages_are_counted(printed_by, document_of, sqs, queues):
     sqs.bodies["dead"] = ["c"]
     assert document_of("buffer", "status", *PROJECT) == {"waiting": 2, "in_flight": 3, "dead": 1}
     assert "slackwater buffer redrive" in printed_by("buffer", "status", *PROJECT).err
+
+
+def test_messages_of_a_longer_buffer_wait_too(document_of, sqs, queues):
+    sqs.bodies, sqs.delayed = {"events": ["a", "b"], "dead": []}, 4
+    assert document_of("buffer", "status", *PROJECT)["waiting"] == 6
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
@@ -134,8 +143,8 @@ def test_errors_are_printed(capsys, sqs, queues):
 
 def test_a_message_that_is_not_sent_is_an_error(sqs):
     buffer = SqsEventQueue(sqs, "events")
-    buffer.send("a")
-    assert sqs.bodies["events"] == ["a"]
+    buffer.send("a", delay=7)
+    assert (sqs.bodies["events"], sqs.delays) == (["a"], [7])
     sqs.refused = {"send": "AccessDenied"}
     with pytest.raises(AccessDenied, match="could not send events to the queue"):
-        buffer.send("b")
+        buffer.send("b", delay=0)

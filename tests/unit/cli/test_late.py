@@ -108,6 +108,7 @@ def test_days_that_have_read_tables_before_these_changed_are_named_until_they_ru
     table = TableInput(table="upstream", on_change="notify", missing="empty")
     definitions = world.project.pipelines
     reading = definitions[PIPELINE].model_copy(update={"tables": {"up": table}})
+    monkeypatch.setitem(definitions, "upstream", definitions[PIPELINE])
     monkeypatch.setattr(Project, "pipeline", lambda _, name: reading if name == PIPELINE else definitions[name])
     monkeypatch.setattr("slackwater.client.late_client.utc_now", world.now)
     record = world.table.day(PIPELINE, DAY)

@@ -81,6 +81,7 @@ class World:
             "files_prefix outbound_allow run_table log_prefix spark_submit_parameters"
         )
         self.deployment = SimpleNamespace(
+            source_kms_keys="",
             library_version=library,
             project_uri="s3://assets/project.json",
             pipeline_machine_prefix=PREFIX,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -20,8 +21,10 @@ from slackwater.client.states import states_table
 from slackwater.project.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.sources.counts import ALL
-from slackwater.sources.partitions import Partition
+from slackwater.sources.event_schema import raw_schema
+from slackwater.sources.partitions import Partition, named_rows
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR, Coverage, HourFacts, Part
 from slackwater.state.fold import fold, periods_with
@@ -69,8 +72,9 @@ def warehouse(tmp_path):
 
 def events(warehouse, source):
     """The events; the file of the first object has changed."""
-    uris = [item.uri for item in warehouse.objects(source)]
-    return warehouse.partitions(uris, SCHEMA, first_received=dict.fromkeys(uris[:1], NOW))
+    objects = list(warehouse.objects(source))
+    first_received = {item.uri: NOW for item in objects[:1]}
+    return warehouse.partitions(objects, SCHEMA, first_received=first_received)
 
 
 def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
@@ -78,9 +82,9 @@ def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
     assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object", "_first_received_at"]
     assert table.sort_by("origin")["_first_received_at"].to_pylist() == [NOW, NOW, None]
     assert table.drop(["_first_received_at"]).sort_by("origin").to_pylist() == [
-        {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
-        {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
-        {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00", "_object": 1},
+        {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": "a.parquet"},
+        {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": "a.parquet"},
+        {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00", "_object": "a.parquet"},
     ]
 
 
@@ -130,6 +134,33 @@ def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):
     counted = sorted((row["at"].hour, row["id"], row["count"]) for row in counted_events(stored, "id"))
     assert len(stored) > len(counted)
     assert cloud.query("SELECT CAST(hour AS INT), id, count FROM raw.things ORDER BY ALL") == counted
+
+
+@pytest.mark.parametrize("event_id", ["id", None])
+def test_a_query_reads_the_same_rows_of_packed_objects(tmp_path, event_id):
+    """Also while only some of the members of a packed object are seen."""
+    cloud = Cloud(tmp_path, event_id=event_id, pack={"max_objects": 1})
+    for batch in range(6):
+        cloud.push(
+            [{"id": str((batch + n) % 4), "count": batch, "at": f"2013-03-08T1{n % 2}:00:00Z"} for n in range(5)]
+        )
+        cloud.clock.pass_by(minutes=batch % 2)
+    sql = "SELECT date, hour, id, count FROM raw.things ORDER BY ALL"
+    before, listed = cloud.query(sql), list(cloud.tables.warehouse.objects("things"))
+    packer = HourPacker(
+        store=cloud.store, files=cloud.files, raw_bucket="raw", update_table=lambda *_: None, now=cloud.clock
+    )
+    assert packer.pack(cloud.source, limit=timedelta(minutes=13)).packed == 12
+    cloud.store.delete([item.uri for item in listed])
+    cloud.push([{"id": "late", "count": 9, "at": "2013-03-08T10:00:00Z"}])
+    assert cloud.query(sql) == sorted([*before, ("2013-03-08", "10", "late", 9)])
+    seen = [item for item in cloud.tables.warehouse.objects("things") if item.uri != listed[0].uri]
+    events = cloud.tables.warehouse.partitions(seen, raw_schema(cloud.source), first_received={})
+    [(rows,)] = duckdb.sql("SELECT count(*) FROM events").fetchall()
+    assert (rows, {item.uri.rpartition("/")[2] for item in seen}) == (
+        sum(named_rows(item.uri) for item in seen),
+        {*events.to_table()["_object"].to_pylist()},
+    )
 
 
 def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path):

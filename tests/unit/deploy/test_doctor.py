@@ -22,7 +22,7 @@ from slackwater.deploy.check_job import check_job
 from slackwater.deploy.finding import Status, supported_until
 from slackwater.errors import InputError
 from slackwater.runs.record import Run
-from tests.example_project import PROJECT
+from tests.example_project import PROJECT, example_project
 from tests.fakes_aws import FakeAws
 
 pytestmark = pytest.mark.unit
@@ -37,6 +37,7 @@ OUTPUTS = {str(field.alias): f"the-{field.alias}" for field in Deployment.model_
     "CollectMinutes": "5",
     "ApplicationId": "00abcdefg1234567",
     "CheckReleaseUri": "s3://assets/check_release.py",
+    "ProjectUri": "s3://assets/project.json",
     "JobRoleArn": f"arn:aws:iam::{ACCOUNT}:role/job",
     "PullMachineArn": f"{MACHINE}pull",
     "PipelineMachinePrefix": f"{MACHINE}pipeline-",
@@ -109,6 +110,25 @@ def plan(name):
     return {"accountId": ACCOUNT, "accountPlanType": name, "accountPlanStatus": "ACTIVE"}
 
 
+def project_file(_request):
+    return {"Body": io.BytesIO(example_project().model_dump_json(by_alias=True).encode())}
+
+
+def objects_of(source, number):
+    """Answers of ListObjectsV2: this source has so many objects in the present hour."""
+
+    def listed(request):
+        if f"source={source}/" not in request["Prefix"]:
+            return {}
+        hour = datetime.now(UTC).strftime("date=%Y-%m-%d/hour=%H/")
+        entry = {"ETag": "e", "LastModified": 0}
+        return {
+            "Contents": [{**entry, "Key": f"{request['Prefix']}{hour}{i:03}.parquet", "Size": 1} for i in range(number)]
+        }
+
+    return listed
+
+
 HEALTHY = {
     "freetier:GetAccountPlanState": plan("PAID"),
     "sts:GetCallerIdentity": {"Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/Admin/me", "Account": ACCOUNT},
@@ -126,6 +146,8 @@ HEALTHY = {
     },
     "iam:SimulatePrincipalPolicy": deciding(),
     "glue:GetTables": {"TableList": []},
+    "s3:GetObject": project_file,
+    "s3:ListObjectsV2": {},
     "lakeformation:GetDataLakeSettings": {
         "DataLakeSettings": {
             "CreateDatabaseDefaultPermissions": [ALL_PRINCIPALS],
@@ -244,6 +266,10 @@ FAULTS = {
         "warning", "450 of the 500", "divide",
     ),
     "old versions": ({"glue:GetTables": "AccessDeniedException"}, "not checked", "AccessDenied", ""),
+    "raw objects": (
+        {"s3:ListObjectsV2": objects_of("flights", 301)},
+        "warning", "an hour: flights in 20", "sources/flights.yaml: ",
+    ),
     "schedule": (
         {"cloudformation:DescribeStacks": stacks(only=STACKS)},
         "warning", "nothing starts by itself", "docs/schedule.md",

@@ -36,6 +36,10 @@ PIPELINE = Pipeline.model_validate(
         "publish": {"step": "all", "key": ["date"]},
     }
 )
+PIPELINES = {
+    "weekly": PIPELINE,
+    "daily": PIPELINE.model_copy(update={"pipeline": "daily", "tables": {}}),
+}
 
 
 class CountingStore(MemoryStore):
@@ -99,7 +103,7 @@ class World:
         self.resources.run_table.save(DayRecord(pipeline="daily", date=day, published=published))
 
     def sample(self, name="things", *, rows=1000, source=None):
-        project = Project(sources={"things": source or self.setup.source}, pipelines={"weekly": PIPELINE})
+        project = Project(sources={"things": source or self.setup.source}, pipelines=PIPELINES)
         return Deployed(self.resources, rows=rows).sample(name, project, PIPELINE, DAY)
 
 
@@ -199,7 +203,7 @@ def test_an_input_without_rows_is_named_with_both_remedies(name, reason):
             raise NotDeployed("there is no stack slackwater-storage")
         return Deployed(world.resources, rows=10)
 
-    project = Project(sources={"things": world.setup.source}, pipelines={"weekly": PIPELINE})
+    project = Project(sources={"things": world.setup.source}, pipelines=PIPELINES)
     with pytest.raises(InputError) as error:
         Samples({}, rows=10, connect=connect).of(taken_from, project, PIPELINE, DAY)
     expected = (

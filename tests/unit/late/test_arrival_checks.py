@@ -307,8 +307,10 @@ def upstream_published(world, on_change="auto"):
     """The body of the message that the day of a table has been published, of which the pipeline's days are the same."""
     definition = world.project.pipelines[PIPELINE]
     tables = {"up": TableInput(table="upstream", missing="empty", on_change=on_change)}
-    changed = definition.model_copy(update={"tables": tables})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: changed}})
+    upstream, changed = (
+        definition.model_copy(update=update) for update in ({"pipeline": "upstream"}, {"tables": tables})
+    )
+    world.project = world.project.model_copy(update={"pipelines": {"upstream": upstream, PIPELINE: changed}})
     return {day: day_published("upstream", day, time=world.now()).model_dump_json() for day in ("2013-03-10", NEVER)}
 
 

@@ -18,7 +18,7 @@ from slackwater.late.arrival_messages import (
     read_message,
     seconds_to_wait,
 )
-from slackwater.late.check.arrived_days import arrived_days, foreign_keys
+from slackwater.late.check.arrived_days import arrived_days, changed_partitions, foreign_keys
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.project.project import load_project
 from slackwater.receiver.commits import file_committed
@@ -69,6 +69,13 @@ def test_other_keys_belong_to_no_partition(other):
     assert source_partition(other) is None
     assert foreign_keys(written({"1": other, "2": key("2013-03-10", "05")})) == [other]
     assert arrived_days(PROJECT, written({"1": other}), now=NOW) == {}
+
+
+@pytest.mark.parametrize("name", [f"{'0' * 32}-7.packed", "members.json"])
+def test_packed_objects_are_no_arrivals(name):
+    message = written({"1": f"raw/source=flights/date=2013-03-10/hour=05/{name}"})
+    assert (foreign_keys(message), arrived_days(PROJECT, message, now=NOW)) == ([], {})
+    assert changed_partitions(message) == {}
 
 
 def test_an_hour_before_local_midnight_belongs_to_the_day_before():

@@ -41,6 +41,9 @@ def pipeline(**fields) -> Pipeline:
     return Pipeline.model_validate(content)
 
 
+HOURS = {"hourly": pipeline(pipeline="hourly", period="hour", sources=("hours",))}
+
+
 def reader(timezone: str, days: tuple[int, int] = (0, 0)) -> Pipeline:
     return pipeline(timezone=timezone, tables={"hours": {"table": "hourly", "days": days}})
 
@@ -67,42 +70,45 @@ def hours_of_local_days(timezone: str, *days: date) -> list[str]:
 def test_a_day_reads_the_hours_of_its_local_day_and_each_leads_back_to_it(timezone, day, count):
     definition = reader(timezone)
     table, period = definition.published_tables["hours"], day_of(day, timezone)
-    hours = read_periods(table, period, definition, hourly={"hourly"})
+    hours = read_periods(table, period, definition, pipelines=HOURS)
     assert (hours, len(hours)) == (hours_of_local_days(timezone, day), count)
-    assert {each for hour in hours for each in reading_periods(table, hour, definition)} == {day.isoformat()}
+    assert {each for hour in hours for each in reading_periods(table, hour, definition, pipelines=HOURS)} == {
+        day.isoformat()
+    }
 
 
 def test_a_week_reads_the_hours_of_seven_days_and_each_leads_to_the_days_after_it():
     definition = reader("Europe/Berlin", (-6, 0))
     table, days = definition.published_tables["hours"], [date(2013, 3, 27) + timedelta(days=back) for back in range(7)]
-    hours = read_periods(table, day_of(days[-1], "Europe/Berlin"), definition, hourly={"hourly"})
+    hours = read_periods(table, day_of(days[-1], "Europe/Berlin"), definition, pipelines=HOURS)
     assert (hours, len(hours)) == (hours_of_local_days("Europe/Berlin", *days), 7 * 24 - 1)
-    assert reading_periods(table, "2013-03-30T23", definition) == [
-        (date(2013, 3, 31) + timedelta(days=after)).isoformat() for after in range(6, -1, -1)
+    assert reading_periods(table, "2013-03-30T23", definition, pipelines=HOURS) == [
+        (date(2013, 3, 31) + timedelta(days=after)).isoformat() for after in range(7)
     ]
 
 
 def test_an_hour_reads_the_hours_before_it():
     definition = pipeline(period="hour", tables={"hours": {"table": "hourly", "hours": (-23, 0)}})
     table = definition.published_tables["hours"]
-    hours = read_periods(table, period_of("2013-03-10T05", "UTC"), definition, hourly={"hourly"})
+    hours = read_periods(table, period_of("2013-03-10T05", "UTC"), definition, pipelines=HOURS)
     assert (len(hours), hours[0], hours[-1]) == (24, "2013-03-09T06", "2013-03-10T05")
-    back = reading_periods(table, "2013-03-10T05", definition)
-    assert (len(back), back[0], back[-1]) == (24, "2013-03-11T04", "2013-03-10T05")
+    back = reading_periods(table, "2013-03-10T05", definition, pipelines=HOURS)
+    assert (len(back), back[0], back[-1]) == (24, "2013-03-10T05", "2013-03-11T04")
 
 
 def test_tables_of_days_are_read_as_before():
     definition = reader("Europe/Berlin", (-1, 0))
     table = definition.published_tables["hours"]
     day = day_of(date(2013, 3, 10), "Europe/Berlin")
-    assert read_periods(table, day, definition, hourly=()) == ["2013-03-09", "2013-03-10"]
-    assert reading_periods(table, "2013-03-10", definition) == ["2013-03-11", "2013-03-10"]
+    daily = {"hourly": pipeline(sources=("hours",))}
+    assert read_periods(table, day, definition, pipelines=daily) == ["2013-03-09", "2013-03-10"]
+    assert reading_periods(table, "2013-03-10", definition, pipelines=daily) == ["2013-03-10", "2013-03-11"]
 
 
 def test_the_hours_that_a_definition_reads_are_recorded_and_days_are_as_before():
     hours = pipeline(period="hour", tables={"hours": {"table": "hourly", "hours": (-23, 0)}})
-    assert input_definition(hours).tables[0].hours == (-23, 0)
-    assert input_definition(reader("UTC")).tables[0].hours is None
+    assert input_definition(hours, HOURS).tables[0].hours == (-23, 0)
+    assert input_definition(reader("UTC"), HOURS).tables[0].hours is None
 
 
 @pytest.mark.parametrize("timezone", ["Asia/Kolkata", "Australia/Lord_Howe", "Asia/Kathmandu"])
@@ -114,18 +120,26 @@ def test_days_that_begin_within_an_hour_cannot_read_hours(timezone):
     assert f"days of {timezone} begin within an hour of UTC" in problem.message
 
 
-def test_hours_cannot_read_days():
-    hours = pipeline(period="hour", tables={"hours": {"table": "daily", "hours": (0, 0)}})
-    daily = pipeline(sources=("hours",))
-    [(_, problem)] = table_problems({"daily": daily, "reader": hours})
-    assert problem.message == "daily has `period: day`: an hourly pipeline reads hourly tables only"
+@pytest.mark.parametrize(
+    ("period", "table", "key", "message"),
+    [
+        ("hour", {"days": (-1, 0)}, "days", "other has `period: hour`: write `hours`, such as `hours: [-23, 0]`"),
+        ("day", {"hours": (0, 0)}, "hours", "other has `period: day`: write `days`, such as `days: [-1, -1]`"),
+        ("day", {}, "table", "other publishes a day after it has ended, so its hours would fail: write days before"),
+    ],
+)
+def test_an_hourly_pipeline_counts_the_periods_of_the_table(period, table, key, message):
+    hours = pipeline(period="hour", tables={"hours": {"table": "other", **table}})
+    definitions = {"other": pipeline(pipeline="other", period=period, sources=("hours",)), "reader": hours}
+    [(name, problem)] = table_problems(definitions)
+    assert (name, problem.path) == ("reader", ("tables", "hours", key))
+    assert problem.message.startswith(message)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"tables": {"hours": {"table": "hourly", "hours": (0, 0)}}}, "a daily pipeline reads days: write `days`"),
-        ({"tables": {"hours": {"table": "hourly", "days": (-1, 0)}}, "period": "hour"}, "write `hours`"),
         (
             {"tables": {"hours": {"table": "hourly", "hours": (0, -1)}}, "period": "hour"},
             "hours: the first hour, 0, is after the last one, -1",

@@ -1,11 +1,8 @@
-"""Checks of hours: which hours they look at, what each late hour leads to, and that all of them add up."""
+"""Checks of hours: which hours they look at, and what each late hour leads to."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -14,7 +11,6 @@ from slackwater.late.check.dry_run import without_writes
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline, StepUse
 from slackwater.runs.period import HOUR
-from slackwater.sources.late_thresholds import ANY_LATE_DATA
 from tests.fakes_check import NOW, PIPELINE, World, make_hourly
 from tests.late_world import LateWorld
 
@@ -194,60 +190,3 @@ def test_the_window_of_days_is_in_days():
     definition = World().project.pipelines[PIPELINE].model_dump(by_alias=True)
     with pytest.raises(ValueError, match="the window of a daily pipeline is `window_days`: write that instead"):
         Pipeline.model_validate({**definition, "late": {"window_hours": 24}})
-
-
-@pytest.fixture(scope="module")
-def month() -> tuple[LateWorld, Counter[str]]:
-    """A month that is checked every day, and the rows that were stored of each hour: both go over changes of clocks."""
-    rng, world = random.Random(7), LateWorld()  # noqa: S311
-    world.time = datetime(2013, 3, 9, tzinfo=UTC)
-    make_hourly(world, timezone="America/New_York", late=Late(cool_down_hours=0, max_reruns_per_day=1000))
-    sources = {name: item.model_copy(update={"late": ANY_LATE_DATA}) for name, item in world.project.sources.items()}
-    world.project = world.project.model_copy(update={"sources": sources})
-    ended, stored = list[str](), Counter[str]()
-
-    def store(hour: str, name: str) -> None:
-        stored[hour] += (rows := rng.randrange(1, 50))
-        add(world, hour, name, rows)
-
-    for day in range(30):
-        for _ in range(24):
-            ended.append(name_of(world.time))
-            store(ended[-1], "a")
-            world.time = (world.time + HOUR).replace(minute=0, second=0)
-            world.run_day(ended[-1])
-        for hour in rng.sample(ended[-160:], 5):
-            store(hour, f"late {day}")
-        midnight = world.time
-        world.monitor()
-        world.time = midnight
-    return world, stored
-
-
-def test_a_month_of_hours_has_all_events_of_each(month):
-    world, stored = month
-    rows = {hour: sum(content.values()) for hour, content in world.warehouse.days.items()}
-    assert rows == stored
-    assert len(rows) == 30 * 24
-    assert sum(world.table.day(PIPELINE, hour).attempts for hour in rows) == 30 * 24 + 30 * 5
-    assert {(row.period, row.rule) for row in world.ledger.rows if row.attempt} == {
-        (hour, "grown") for hour in rows if world.table.day(PIPELINE, hour).attempts > 1
-    }
-
-
-@pytest.mark.parametrize("timezone", ["America/New_York", "Europe/Berlin", "Pacific/Auckland"])
-def test_the_hours_of_a_month_add_up_to_the_daily_pipeline(month, timezone):
-    world, stored = month
-    per_day = dict[str, list[int]]()
-    for hour, rows in sorted(stored.items()):
-        at = datetime.fromisoformat(f"{hour}:00").replace(tzinfo=UTC).astimezone(ZoneInfo(timezone))
-        per_day.setdefault(at.date().isoformat(), []).append(rows)
-    daily = LateWorld()
-    daily.time, daily.store = world.time, world.store
-    daily.define(timezone=timezone, sources=("flights",))
-    dates = list(per_day)[1:-1]
-    for date in dates:
-        daily.run_day(date)
-    published = {date: sum(content.values()) for date, content in daily.warehouse.days.items()}
-    assert published == {date: sum(per_day[date]) for date in dates}
-    assert {len(per_day[date]) for date in dates} == {24, 25 if timezone == "Pacific/Auckland" else 23}

@@ -131,6 +131,9 @@ def test_no_day_runs_alone_with_other_hours_than_the_days_around_it(world):
 
 @pytest.mark.parametrize("published", [(), ("2013-03-12",)])
 def test_a_table_that_is_added_and_has_no_earlier_days_stops_no_check(world, published):
+    rates = world.project.pipelines[PIPELINE].model_copy(update={"pipeline": "fx_rates"})
+    pipelines = {**world.project.pipelines, "fx_rates": rates}
+    world.project = world.project.model_copy(update={"pipelines": pipelines})
     define(world, tables={"rates": TableInput(table="fx_rates")})
     for day in published:
         run = world.table.day(PIPELINE, day).published.run.model_copy(update={"pipeline": "fx_rates"})
@@ -301,7 +304,8 @@ TABLES = [((-6, 0), (-3, 0)), ((-3, 0), (-6, 0)), ((-4, -2), (-3, 0)), ((-1, 0),
 def test_only_days_that_both_definitions_name_are_changed_days(former, present, days_before, policy):
     world = Weeks(days=former)
     world.publish_week()
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly(days=present)}})
+    pipelines = {**world.project.pipelines, PIPELINE: weekly(days=present)}
+    world.project = world.project.model_copy(update={"pipelines": pipelines})
     define(world, on_definition=policy)
     world.publish_daily(SUNDAY - timedelta(days=days_before), content="other", attempt=2, rows=11)
     is_shared = all(first <= -days_before <= last for first, last in (former, present))
@@ -369,9 +373,8 @@ def test_a_run_by_hand_books_the_definition_once():
 
 
 def test_the_message_names_what_has_changed_in_the_definition(world):
-    reads = [
-        input_definition(world.project.pipelines[PIPELINE].model_copy(update=item)) for item in DEFINITIONS["both"]
-    ]
+    pipelines = world.project.pipelines
+    reads = [input_definition(pipelines[PIPELINE].model_copy(update=item), pipelines) for item in DEFINITIONS["both"]]
     before = version(1).model_copy(update={"reads": reads[0], "definition": "a"})
     after = version(2).model_copy(update={"reads": reads[1], "definition": "b"})
     both = comparison(before=before, after=after)

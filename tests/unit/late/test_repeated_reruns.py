@@ -28,7 +28,7 @@ def test_late_data_of_sources_does_not_count(world: World):
 def test_late_data_of_sources_keeps_no_changed_table_from_running_the_day_again():
     world = Weeks()
     weekly = world.project.pipelines[PIPELINE].model_copy(update={"sources": ("weather",)})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly}})
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, PIPELINE: weekly}})
     world.publish_week()
     for number in range(MAX_TABLE_RERUNS + 1):
         world.time += timedelta(hours=1.1)

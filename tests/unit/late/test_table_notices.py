@@ -104,7 +104,7 @@ def test_one_message_names_the_day_and_the_command(world):
 
 def test_the_message_has_the_team_of_the_pipeline(world):
     definition = weekly(on_change="notify").model_copy(update={"team": "operations"})
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, PIPELINE: definition}})
     world.change()
     world.notify()
     assert world.outbox.sent[0]["attributes"]["team"] == "operations"

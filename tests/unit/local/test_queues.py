@@ -6,10 +6,13 @@ import time
 
 import pytest
 from ministack.services import lambda_svc, sns, sqs
+from ministack.services.cloudformation import provisioners
 
 from slackwater.local.services import queues
 
 pytestmark = pytest.mark.unit
+
+MAPPING = "AWS::Lambda::EventSourceMapping"
 
 
 @pytest.fixture
@@ -17,6 +20,8 @@ def queue(monkeypatch):
     """The URL of a queue, with the adapter registered with the emulator until the test ends."""
     monkeypatch.setattr(sqs, "_receive_messages_for_esm", sqs._receive_messages_for_esm)
     monkeypatch.setattr(sns, "_deliver_to_sqs", sns._deliver_to_sqs)
+    handlers = dict(provisioners._RESOURCE_HANDLERS[MAPPING])
+    monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, MAPPING, handlers)
     queues.register()
     yield sqs._act_create_queue({"QueueName": "q", "Attributes": {"VisibilityTimeout": "60"}}, "")["QueueUrl"]
     sqs.reset()
@@ -88,3 +93,41 @@ def test_a_message_that_was_received_too_often_becomes_a_dead_letter(queue, now)
         now[0] += 61
     assert received(queue) == []
     assert received(dead) == ["a"]
+
+
+def test_the_text_of_a_batch_as_json_counts(queue, now):
+    read_by_function(window=5)
+    # Each quotation mark takes two bytes of the event that the function gets.
+    send(queue, *('"' * 1_000_000 for _ in range(4)))
+    assert len(received(queue)) == 3
+
+
+@pytest.mark.parametrize(
+    ("mapping", "reason"),
+    [
+        ({"BatchSize": 11}, "Maximum batch window in seconds must be greater than 0 if .* greater than 10"),
+        ({"BatchSize": 10_001, "MaximumBatchingWindowInSeconds": 5}, "BatchSize is 10001: .* from 1 to 10000"),
+        ({"BatchSize": 0}, "BatchSize is 0"),
+        ({"MaximumBatchingWindowInSeconds": 301}, "MaximumBatchingWindowInSeconds is 301: .* from 0 to 300"),
+        ({"MaximumBatchingWindowInSeconds": -1}, "MaximumBatchingWindowInSeconds is -1"),
+    ],
+)
+def test_batches_that_lambda_refuses_are_refused(queue, mapping, reason):
+    arn = sqs._queues[sqs._queue_url("q")]["attributes"]["QueueArn"]
+    handlers = provisioners._RESOURCE_HANDLERS[MAPPING]
+    with pytest.raises(ValueError, match=reason):
+        handlers["create"]("M", {"FunctionName": "f", "EventSourceArn": arn, **mapping}, "stack")
+    with pytest.raises(ValueError, match=reason):
+        handlers["update"]("id", {}, {"FunctionName": "f", "EventSourceArn": arn, **mapping}, "stack")
+
+
+def test_a_mapping_whose_messages_would_be_delivered_while_they_are_handled_is_refused(queue, monkeypatch):
+    arn = sqs._queues[sqs._queue_url("q")]["attributes"]["QueueArn"]
+    config = {"Timeout": 61}
+    monkeypatch.setattr(lambda_svc, "_get_func_record_for_ref", lambda _name: (None, config, "f"))
+    create = provisioners._RESOURCE_HANDLERS[MAPPING]["create"]
+    mapping = {"FunctionName": "f", "EventSourceArn": arn, "BatchSize": 100, "MaximumBatchingWindowInSeconds": 5}
+    with pytest.raises(ValueError, match="visibility timeout: 60 seconds is less than Function timeout: 61 seconds"):
+        create("M", mapping, "stack")
+    config["Timeout"] = 60
+    assert create("M", mapping, "stack")[0] in lambda_svc._esms

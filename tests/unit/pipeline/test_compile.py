@@ -109,7 +109,10 @@ def test_every_job_gets_the_whole_run_as_one_argument():
             *("--catalog-table", "warehouse.${WarehouseDatabase}.daily_delays"),
         ]
         files = arguments.index("--files")
-        assert arguments[files : files + 3] == ["--files", "${FilesPrefix}", "--outbound-allow=${OutboundAllow}"]
+        assert arguments[files:] == [
+            *("--files", "${FilesPrefix}", "--outbound-allow=${OutboundAllow}"),
+            "{% '--source-kms-keys=' & $source_keys %}",
+        ]
 
 
 @pytest.mark.parametrize("name", ["publication", "failure"])

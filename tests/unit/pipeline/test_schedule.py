@@ -90,6 +90,21 @@ def test_the_open_day_is_published_at_each_of_these_minutes(tmp_path, every, cro
     assert [scheduled_date(task, at + timedelta(minutes=count)) for count in (0, 1)] == ["2026-01-01", "2026-01-02"]
 
 
+@pytest.mark.parametrize(("windows", "cron"), [("5m", "*/5 * * * *"), ("30m", "*/30 * * * *"), ("1h", "0 * * * *")])
+def test_it_is_published_at_these_minutes_too_if_windows_start_runs(tmp_path, windows, cron):
+    counted = f"{SOURCE}{PULL}counts: {{window: 5m}}\n"
+    live = f"{PIPELINE}live: {{windows: {windows}}}\n"
+    task = schedule_of(load_project(project_folder(tmp_path, source=counted, pipeline=live))).tasks[2]
+    assert (task.work, task.cron, task.input) == ("live", cron, {"live": True})
+
+
+def test_windows_are_those_of_sources(tmp_path):
+    alone = PIPELINE.replace("sources: [tides]", "tables: {tides: {table: heights, days: [-1, -1], missing: empty}}")
+    folder = project_folder(tmp_path, pipeline=f"{alone}live: {{windows: 10m}}\n")
+    with pytest.raises(DefinitionError, match=r"live\.windows: the pipeline reads no source"):
+        load_project(folder)
+
+
 def test_the_open_hour_is_published(tmp_path):
     hourly = (
         PIPELINE.replace("key: [date,", "key: [date, hour,")
@@ -107,8 +122,9 @@ def test_the_open_hour_is_published(tmp_path):
         ("{every: 90s}", "'90s': use 1m, 2m, 3m"),
         ("{every: 7m}", "'7m': use 1m, 2m, 3m"),
         ("{every: 2h}", "'2h' is not a time such as 60s or 5m"),
-        ("{windows: 10m}", "live.windows: unknown key"),
-        ("{}", "live.every: missing"),
+        ("{windows: 1m}", "live.windows: wrong value: '1m' (expected '5m', '10m', '30m' or '1h'"),
+        ("{every: 5m, windows: 10m}", "write either `every: 5m` or `windows: 10m`"),
+        ("{}", "write either `every: 5m` or `windows: 10m`"),
     ],
 )
 def test_what_no_scheduler_does_is_refused(tmp_path, live, message):
@@ -124,15 +140,17 @@ def test_a_live_pipeline_writes_no_rows_elsewhere_and_an_hour_has_several_versio
     with pytest.raises(DefinitionError, match="load steps would write provisional rows elsewhere"):
         load_project(folder)
     hourly = f"{PIPELINE.replace('[date,', '[date, hour,')}period: hour\nschedule: {{process: '5 * * * *'}}\n"
-    folder = project_folder(tmp_path / "hour", pipeline=f"{hourly}live: {{every: 60m}}\n")
-    with pytest.raises(DefinitionError, match="an hour that is published once an hour is never open then"):
-        load_project(folder)
+    for number, live in enumerate(("every: 60m", "windows: 1h")):
+        folder = project_folder(tmp_path / f"hour-{number}", pipeline=f"{hourly}live: {{{live}}}\n")
+        with pytest.raises(DefinitionError, match="an hour that is published once an hour is never open then"):
+            load_project(folder)
 
 
 def test_the_key_live_changes_no_identity_of_a_run(tmp_path):
     plain = load_project(project_folder(tmp_path / "plain"))
     live = load_project(project_folder(tmp_path / "live", pipeline=f"{PIPELINE}live: {{every: 5m}}\n"))
     assert plain.definition_digest("heights") == live.definition_digest("heights")
+    assert plain.written_digest("heights") == live.written_digest("heights")
 
 
 def test_hours_that_wait_do_not_keep_later_ones_from_their_start(tmp_path):

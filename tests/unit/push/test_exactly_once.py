@@ -184,7 +184,7 @@ class Queue:
         self.sent: list[str] = []
         self.waiting: set[int] = set()
 
-    def send(self, message: str) -> None:
+    def send(self, message: str, *, delay: int) -> None:
         self.waiting.add(len(self.sent))
         self.sent.append(message)
 

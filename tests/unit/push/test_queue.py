@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import time
 import tracemalloc
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ministack.services import lambda_svc, sns, sqs
+from ministack.services.cloudformation import provisioners
 
 from lambdas import store_events
 from slackwater.errors import CloudError
+from slackwater.local.services import queues as emulated_queues
 from slackwater.receiver.push import queue
 from slackwater.receiver.push.queue import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
 from slackwater.receiver.push.receive import Receipt
@@ -376,3 +381,68 @@ class TestHandler:
     def test_when_everything_is_stored_no_message_is_returned(self, setup):
         setup.post(event())
         assert self.handle(setup) == {"batchItemFailures": []}
+
+
+class TestBuffer:
+    """Messages of each second of two minutes: the objects that they make, and when they are stored."""
+
+    @pytest.fixture
+    def sent(self, monkeypatch):
+        """Push an event each second through the queue of the local cloud; return setup, objects and waits in seconds.
+
+        The emulator's queue and the adapter's batches, by a clock that the test moves.
+        """
+        monkeypatch.setattr(sqs, "_receive_messages_for_esm", sqs._receive_messages_for_esm)
+        monkeypatch.setattr(sns, "_deliver_to_sqs", sns._deliver_to_sqs)
+        kind = "AWS::Lambda::EventSourceMapping"
+        monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, kind, dict(provisioners._RESOURCE_HANDLERS[kind]))
+        emulated_queues.register()
+        url = sqs._act_create_queue({"QueueName": "events", "Attributes": {"VisibilityTimeout": "420"}}, "")["QueueUrl"]
+        arn = sqs._queues[url]["attributes"]["QueueArn"]
+        lambda_svc._esms["one"] = {"EventSourceArn": arn, "MaximumBatchingWindowInSeconds": 5}
+
+        def push(**seconds_of_sources: int) -> tuple[Setup, dict[str, list[int]]]:
+            setup = Setup(
+                *(
+                    a_source(source=name, push={**QUEUE, "buffer_seconds": seconds})
+                    for name, seconds in seconds_of_sources.items()
+                )
+            )
+            sizes: dict[str, list[int]] = {name: [] for name in seconds_of_sources}
+            monkeypatch.setattr(time, "time", lambda: setup.clock().timestamp())
+            for second in range(120 + 66):
+                for name in seconds_of_sources if second < 120 else ():
+                    setup.post(event(second, id=f"{name} {second}"), source=name)
+                    message, delay = setup.queue.messages.pop(), setup.queue.delays.pop()
+                    sqs._act_send_message({"QueueUrl": url, "MessageBody": message, "DelaySeconds": delay}, url)
+                batch = sqs._receive_messages_for_esm(url, 10_000)
+                stored = store_messages(
+                    {item["id"]: item["body"] for item in batch}, source=setup.find_source, receiver=setup.receiver
+                )
+                assert all(failure is None for _, _, failure in stored)
+                for item in batch:
+                    sqs._queues[url]["messages"].remove(item)
+                for name, found in sizes.items():
+                    if new := len(setup.objects(name)) - len(found):
+                        sizes[name] = found + [second] * new
+                setup.clock.pass_by(seconds=1)
+            return setup, sizes
+
+        yield push
+        sqs.reset()
+        lambda_svc._esms.clear()
+
+    @pytest.mark.parametrize(("seconds", "objects"), [(5, 20), (30, 4), (60, 2)])
+    def test_more_seconds_make_fewer_objects_of_the_same_events(self, sent, seconds, objects):
+        setup, written = sent(things=seconds)
+        assert len(written["things"]) == pytest.approx(objects, abs=1)
+        assert sorted(row["count"] for row in setup.counted_rows("things")) == list(range(120))
+        assert written["things"][-1] <= 120 + seconds + 5
+
+    def test_a_source_does_not_wait_for_another_one_of_the_same_queue(self, sent):
+        setup, written = sent(fast=5, slow=60)
+        assert len(written["slow"]) <= 3
+        assert len(written["fast"]) >= 18
+        assert max(later - earlier for earlier, later in pairwise(written["fast"])) <= 7
+        for name in written:
+            assert sorted(row["count"] for row in setup.counted_rows(name)) == list(range(120))

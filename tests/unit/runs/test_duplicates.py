@@ -22,7 +22,10 @@ from slackwater.runs.inputs import listing as inputs
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.runs.packing.index import ENDING
+from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.runs.period import day_of
+from slackwater.sources.definition import PackConfig
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, a_source, committed_uris, store_file
@@ -56,6 +59,16 @@ class WithIds(World):
         raw_writer = RawWriter(store=self.store, raw_bucket="raw")
         receiver = Receiver(raw_writer=raw_writer, now=self.clock, put_rejected=MemoryState().put_rejected)
         return receiver.store(receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source))
+
+    def pack(self):
+        """Pack the objects that are no members yet, and delete those of the others after some days."""
+        HourPacker(
+            store=self.store,
+            files=self.files,
+            raw_bucket="raw",
+            update_table=lambda *_: None,
+            now=self.clock,
+        ).pack(self.source.model_copy(update={"pack": PackConfig(max_objects=1)}), limit=timedelta(minutes=13))
 
     def put_file(self, path, content, *ids, column="id"):
         """Store a file's content as a pull does, replacing its former content."""
@@ -123,6 +136,22 @@ class TestPushed:
         assert reason.startswith("flights grew by 2 rows (66.7 %), 1 object")
         assert world.publish(TODAY).rows == 5
         assert world.check_today()[1] is DecisionRule.UNCHANGED
+
+    def test_packed_objects_have_the_same_rows_and_no_late_data(self, world):
+        world.push("a", "b", "c")
+        world.push("b", "d")
+        run, before = world.publish(TODAY), world.list_inputs()[0]
+        world.pack()
+        assert world.check_today()[1] is DecisionRule.UNCHANGED
+        assert (world.freeze(TODAY), world.list_inputs()[0].digest) == (run, before.digest)
+        world.push("c", "e")
+        assert world.check_today()[0] == (DayTask(date=TODAY, action="rerun"),)
+        world.clock.pass_by(days=4)
+        world.pack()
+        manifest, read = world.list_inputs(known=before.objects)
+        assert (manifest.rows, sum(uri.endswith(ENDING) for uri in read)) == (5, 1)
+        assert [item.rows for item in world.list_inputs()[0].objects] == [item.rows for item in manifest.objects]
+        assert manifest.objects[0].identity in {item.identity for item in before.objects}
 
     def test_a_source_without_ids_counts_every_event(self):
         world = WithIds(event_id=None)

@@ -10,12 +10,15 @@ import pytest
 
 from slackwater.aws.dynamodb.period_table import _record
 from slackwater.model import json_schema
+from slackwater.runs.packing.index import ENDING
+from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods import fold_periods
 from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.read_parts import place_of
 from slackwater.runs.periods.state_messages import fold_messages
 from slackwater.sources.counts import ALL
+from slackwater.sources.definition import PackConfig
 from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR
 from slackwater.state.fold import Distinct
@@ -23,6 +26,7 @@ from slackwater.state.messages import hours_changed, listed_by_day, partitions_c
 from slackwater.state.reports import new_report
 from slackwater.storage import split_uri
 from tests.fakes_receiver import a_source, content_id, store_file
+from tests.fakes_state import MemoryPeriods
 from tests.state_world import Fault, World
 
 pytestmark = pytest.mark.unit
@@ -99,6 +103,31 @@ def test_a_report_covers_the_hour_before_although_it_names_none_of_its_windows()
     assert world.table.coverage("things") == (START, START + timedelta(minutes=65))
     second = world.table.stored["things", START + HOUR]
     assert [window.state for window in second.windows[:3]] == ["complete", "short", "unknown"]
+
+
+@pytest.mark.parametrize("event_id", ["id", None])
+def test_the_facts_of_packed_objects_are_read_again(event_id):
+    """Their facts were lost, and so were the objects of the members."""
+    world = a_world(event_id=event_id)
+    for minute in range(4):
+        push(world, (minute, "a"), (minute + 5, f"b{minute}"))
+    report(world, {0: 4, 5: 4})
+    world.handle_all()
+    before, objects = state(world), world.store.uris(".parquet")
+    world.now += timedelta(hours=3)
+    packer = HourPacker(
+        store=world.store, files=world.cache, raw_bucket="raw", update_table=lambda *_: None, now=lambda: world.now
+    )
+    source = world.source.model_copy(update={"pack": PackConfig(max_objects=1)})
+    assert packer.pack(source, limit=timedelta(minutes=13)).packed == 4
+    world.store.delete(objects)
+    world.table = MemoryPeriods()
+    report(world, {0: 4, 5: 4})
+    world.send_hours([START], listing=True)
+    world.handle_all()
+    assert state(world)._replace(version=0, announced=0) == before._replace(version=0, announced=0)
+    [file] = json.loads(world.store.get(world.changes[-1].files))["files"]
+    assert (file["uri"].endswith(ENDING), file["events"], len(file["members"])) == (True, 8, 4)
 
 
 def test_a_message_about_an_object_reads_the_coverage_once_for_each_hour(monkeypatch):
@@ -187,7 +216,7 @@ def test_ids_are_read_once_when_the_number_with_duplicates_is_large_enough(monke
     world = a_world(event_id="id")
     reads = []
     real = world.store.get
-    monkeypatch.setattr(world.store, "get", lambda uri: reads.append(uri) or real(uri))
+    monkeypatch.setattr(world.store, "get", lambda uri: (uri.endswith(".parquet") and reads.append(uri)) or real(uri))
     push(world, (0, "a"), (7, "b"))
     push(world, (0, "a"))
     report(world, {0: 2, 5: 2})

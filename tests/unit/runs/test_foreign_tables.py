@@ -134,6 +134,18 @@ def test_the_newest_snapshot_that_changed_rows_is_the_content_and_the_current_on
     assert (rows and (rows.content.snapshot_id, rows.current.snapshot_id)) == expected
 
 
+def test_the_maintenance_of_another_deployment_changes_no_rows():
+    """pyiceberg cannot commit the operation `replace`: the name says what an `overwrite` was."""
+    summaries = [{"operation": "append"}, {"operation": "overwrite", "slackwater.maintenance": "rewrite"}]
+    snapshots = [
+        {"snapshot-id": number, "parent-snapshot-id": number - 1, "timestamp-ms": 0, "summary": summary}
+        for number, summary in enumerate(summaries, 1)
+    ]
+    document = json.dumps({"current-snapshot-id": 2, "snapshots": snapshots})
+    rows = TableMetadata.model_validate_json(document).current_rows()
+    assert (rows.content.snapshot_id, rows.current.snapshot_id) == (1, 2)
+
+
 def test_a_summary_is_not_required_and_its_totals_neither():
     snapshots = [{"snapshot-id": 1, "timestamp-ms": 0}]
     world = Lake()
@@ -253,7 +265,7 @@ def test_a_table_with_another_name_in_the_definition_is_read_under_that_name():
     world.publish(DAY)
     definition = pipeline().model_dump(by_alias=True) | {"tables": {"prices": RATES}}
     definition["steps"]["end"]["depends_on"] = ["prices"]
-    pipelines = {PIPELINE: Pipeline.model_validate(definition)}
+    pipelines = {"daily": pipeline(), PIPELINE: Pipeline.model_validate(definition)}
     world.project = world.project.model_copy(update={"pipelines": pipelines})
     assert [item.source for item in world.frozen().objects] == ["prices"]
 
@@ -340,7 +352,7 @@ def test_a_table_that_the_definition_no_longer_names_is_no_lost_input():
     world = Lake(Commit(1))
     world.publish(DAY)
     definition = pipeline().model_dump(by_alias=True) | {"tables": {"rates": {"table": "daily", "missing": "empty"}}}
-    pipelines = {PIPELINE: Pipeline.model_validate(definition)}
+    pipelines = {"daily": pipeline(), PIPELINE: Pipeline.model_validate(definition)}
     world.project = world.project.model_copy(update={"pipelines": pipelines})
     (decision,) = [item for item in world.check(AS_OF).days if item.date == DAY]
     assert decision.decision is not LateDecision.HOLD

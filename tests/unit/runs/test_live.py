@@ -35,7 +35,7 @@ class LiveWorld(World):
     def __init__(self, **changes: Any) -> None:
         super().__init__()
         definition = self.project.pipelines[PIPELINE]
-        live = definition.model_copy(update={"live": Live(every="5m"), "late": Late(window_days=2), **changes})
+        live = definition.model_copy(update={"live": Live(every="5m"), "late": Late(window_days=2)} | changes)
         self.project = self.project.model_copy(update={"pipelines": {PIPELINE: live}})
         self.messages: list[str] = []
         self.woken_days: list[str] = []
@@ -126,6 +126,16 @@ def test_the_published_version_has_what_its_last_run_has_waited_for_in_vain(worl
     world.time = END
     assert world.run(missing="weather: no counts").action is FreezeAction.FINISH
     assert world.table.run(PIPELINE, DAY, 1).missing == ("weather: no counts",)
+
+
+def test_scheduled_runs_publish_what_is_there_if_windows_start_further_ones() -> None:
+    """A partner that sends no counts stays visible."""
+    world = LiveWorld(live=Live(windows="10m"))
+    world.add("flights", "2013-03-13", "12")
+    assert world.run(live=True).run.through == NOW
+    assert world.run(live=True).action is FreezeAction.UNCHANGED
+    world.add("flights", "2013-03-13", "17")
+    assert world.run(live=True).run.attempt == 2
 
 
 def test_nothing_new_starts_no_job(world: LiveWorld) -> None:

@@ -121,7 +121,12 @@ def test_its_own_verdict_stops_no_waiting_run_of_the_pipeline(world):
     refuse(world)
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
     failed = {
-        name: reader.of_input(world.project.pipelines[name], "flights", period_of(DAY, "America/New_York"), hourly=())
+        name: reader.of_input(
+            world.project.pipelines[name],
+            "flights",
+            period_of(DAY, "America/New_York"),
+            pipelines=world.project.pipelines,
+        )
         for name in (PIPELINE, OTHER)
     }
     assert [bool(failed[PIPELINE]), bool(failed[OTHER])] == [False, True]
@@ -213,7 +218,7 @@ def test_pipelines_that_judge_one_input_do_not_wait_for_each_other(world):
     assert [rule(world, name) for name in (PIPELINE, OTHER)] == [DecisionRule.GROWN] * 2
     reader = VerdictReader(table=world.table, store=world.store, verdicts=world.verdicts)
     day = period_of(DAY, "America/New_York")
-    assert not reader.of_input(world.project.pipelines[OTHER], "flights", day, hourly=())
+    assert not reader.of_input(world.project.pipelines[OTHER], "flights", day, pipelines=world.project.pipelines)
     # A person's verdict counts for both.
     by_person = new_verdict(
         FLIGHTS, "2013-03-11T17", "fail", version=None, reason="bots", principal="ana", at=world.time

@@ -42,7 +42,9 @@ class Weeks(World):
 
     def __init__(self, **changes: Any) -> None:
         super().__init__()
-        self.project = self.project.model_copy(update={"pipelines": {PIPELINE: weekly(**changes)}})
+        daily = self.project.pipelines[PIPELINE].model_copy(update={"pipeline": "daily"})
+        pipelines = {"daily": daily, PIPELINE: weekly(**changes)}
+        self.project = self.project.model_copy(update={"pipelines": pipelines})
         for number in range(7):
             self.publish_daily(SUNDAY - timedelta(days=number), content=f"rows {number}")
 
@@ -93,7 +95,9 @@ def test_a_day_with_the_same_rows_in_a_new_version_starts_no_run(number):
 def test_days_that_the_definition_no_longer_names_are_no_lost_inputs(days):
     world = Weeks()
     world.publish_week()
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly(days=days)}})
+    world.project = world.project.model_copy(
+        update={"pipelines": {**world.project.pipelines, PIPELINE: weekly(days=days)}}
+    )
     rules = world.rules("2013-03-11")
     assert rules["2013-03-10"] is not DecisionRule.VANISHED
     run = world.start().run
@@ -209,7 +213,7 @@ def test_an_ignored_table_does_not_hide_late_data_of_a_source():
     definition = weekly(on_change="ignore").model_copy(
         update={"sources": ("flights",), "late": Late(max_age_hours=1, thresholds={"flights": LateThresholds(rows=5)})}
     )
-    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+    world.project = world.project.model_copy(update={"pipelines": {**world.project.pipelines, PIPELINE: definition}})
     world.publish_week()
     world.publish_daily(SUNDAY, content="other", attempt=2, rows=3)
     assert week_of(world).rule is DecisionRule.TABLE_IGNORED
@@ -227,7 +231,9 @@ def test_on_change_does_not_give_a_published_week_another_identity():
     world = Weeks()
     world.publish_week()
     for choice in ("hold", "notify", "ignore"):
-        world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly(on_change=choice)}})
+        world.project = world.project.model_copy(
+            update={"pipelines": {**world.project.pipelines, PIPELINE: weekly(on_change=choice)}}
+        )
         assert world.start().action == "unchanged"
     assert "on_change" not in world.project._written(PIPELINE)
 

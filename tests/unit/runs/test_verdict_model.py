@@ -221,7 +221,10 @@ class Travel(RuleBasedStateMachine):
         for name, pipeline in self.world.project.pipelines.items():
             for of in DATES:
                 day = day_of(date.fromisoformat(of), pipeline.timezone)
-                of_inputs = (reader.of_input(pipeline, each, day, hourly=()) for each in pipeline.when.quality)
+                of_inputs = (
+                    reader.of_input(pipeline, each, day, pipelines=self.world.project.pipelines)
+                    for each in pipeline.when.quality
+                )
                 failed = [item for found_in in of_inputs for item in found_in]
                 found[DayKey(name, of)] = {item.id for item in failed}
         return {key: ids for key, ids in found.items() if key.date >= "2013-03-09"}  # those that may still wait

@@ -62,7 +62,7 @@ def files(store: FolderStore) -> ProjectFiles:
         "a\ud800.csv",  # half of a surrogate pair
         "a?.csv",
         "[a].csv",
-        "{hour}.csv",
+        "{minute}.csv",
         "{date.csv",
         "{date:%Y}.csv",
         "a/{../}.csv",
@@ -93,6 +93,18 @@ def test_the_date_is_that_of_the_run(files: ProjectFiles) -> None:
     assert files.uri("exports/all.csv", None) == "s3://bucket/files/exports/all.csv"
     with pytest.raises(InputError, match="only a run of a pipeline has"):
         files.uri("exports/{date}.csv", None)
+
+
+def test_the_hour_is_that_of_the_run_and_only_written_paths_have_one(files: ProjectFiles) -> None:
+    path = check_output("exports/{date}/{hour}-{input}.csv")
+    assert files.uri(path, DAY, 5) == "s3://bucket/files/exports/2013-03-10/05-{input}.csv"
+    with pytest.raises(InputError, match="only a run of an hourly pipeline has"):
+        files.uri(path, DAY)
+    for check in (check_path, check_pattern):
+        with pytest.raises(ValueError, match=r"\{date\} is the only placeholder"):
+            check("exports/{date}/{hour}.csv")
+    with pytest.raises(ValueError, match=r"\{date\}, \{hour\} and \{input\} are the only placeholders"):
+        check_output("exports/{minute}.csv")
 
 
 def test_a_path_means_an_object_a_folder_or_a_pattern(files: ProjectFiles, store: FolderStore) -> None:

@@ -43,6 +43,7 @@ source: weather
 timestamp: {field: time_hour}
 fields: {origin: string, time_hour: timestamp, wind_speed: double, precip: double}
 push: {}
+counts: {window: 1h}
 """
 
 VALID_SOURCE = """

@@ -33,6 +33,7 @@ def definition_of(machine: dict[str, Any], deployment: Deployment, **values: str
         "WarehouseDatabase": deployment.warehouse_database,
         "FilesPrefix": deployment.files_prefix,
         "OutboundAllow": deployment.outbound_allow,
+        "SourceKmsKeys": deployment.source_kms_keys,
         "RunTable": deployment.run_table,
         "VersionDays": "0",
         "LogUri": deployment.log_prefix,

@@ -14,6 +14,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.commits import FileCommitted
 from slackwater.runs.arrivals import DayPublished
 from slackwater.runs.inputs.table_inputs import reading_periods
+from slackwater.runs.packing.index import is_packing
 from slackwater.runs.period import names_in_hour, start_of
 from slackwater.sources.partitions import Partition, source_partition
 
@@ -44,7 +45,7 @@ def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: d
     for name, pipeline in project.pipelines.items():
         of_days = [
             *((message.id, message.date) for message in deferred if message.pipeline == name),
-            *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
+            *((message.id, each) for message in published for each in _reading_days(project, pipeline, message)),
         ]
         if of_days or sources.intersection(pipeline.sources):
             own = {event: item for event, item in partitions.items() if item[0] in pipeline.sources}
@@ -64,7 +65,8 @@ def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]
     """Return the source and the partitions whose rows have changed; None if the message names none."""
     match message:
         case ObjectWritten():
-            found = source_partition(message.key)
+            # Packing changes nothing that readers see.
+            found = None if is_packing(message.key) else source_partition(message.key)
             return (found[0], [found[1]]) if found else None
         case FileCommitted():
             return message.source, [Partition(message.date, hour) for hour in message.hours]
@@ -75,14 +77,14 @@ def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]
 def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
     """Return the keys of written objects that are no objects of a partition."""
     keys = (message.key for message in messages if isinstance(message, ObjectWritten))
-    return [key for key in keys if source_partition(key) is None]
+    return [key for key in keys if source_partition(key) is None and not is_packing(key)]
 
 
-def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
-    """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
+def _reading_days(project: Project, pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
+    """Yield the days or hours of the pipeline that read the published one, unless its changes are ignored."""
     for table in pipeline.published_tables.values():
         if table.table == published.pipeline and table.on_change != "ignore":
-            yield from reading_periods(table, published.date, pipeline)
+            yield from reading_periods(table, published.date, pipeline, pipelines=project.pipelines)
 
 
 def _arrived(

@@ -69,7 +69,7 @@ class FactReader:
     @cached_property
     def reads(self) -> InputDefinition:
         """The inputs that the present definition names."""
-        return input_definition(self.definition)
+        return input_definition(self.definition, self.project.pipelines)
 
     def read_record(self, day: Period, *, is_in_window: bool, is_current: bool = False) -> DayFacts:
         """Return the facts without the inputs: the record of the day, and whether the day is running."""

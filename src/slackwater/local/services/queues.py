@@ -10,10 +10,13 @@ import time
 from itertools import accumulate, takewhile
 from typing import Any
 
-from slackwater.local.emulator import module, replaces, request_scope
+from slackwater.local.emulator import module, replaces, request_scope, resource_handlers
 
-# Lambda's limit for the payload of one invocation is 6 MB.
-_MAX_BATCH_BYTES = 6_000_000
+# Lambda's limit for the payload of one invocation is 6 MiB. It has the messages as JSON strings, and of each its
+# receipt handle and attributes.
+_MAX_BATCH_BYTES, _RECORD_BYTES = 6 * 2**20, 1_000
+# The limits of a mapping of a standard queue, and of one without a batching window.
+_MAX_BATCH_SIZE, _MAX_BATCH_WITHOUT_WINDOW, _MAX_WINDOW = 10_000, 10, 300
 
 
 def register() -> None:
@@ -33,13 +36,15 @@ def register() -> None:
             mappings = [mapping for mapping in functions._esms.values() if mapping["EventSourceArn"] == arn]
             window = max((mapping["MaximumBatchingWindowInSeconds"] for mapping in mappings), default=0)
             visible = [message for message in queue["messages"] if message["visible_at"] <= now]
-            sizes = accumulate(len(message["body"]) for message in visible)
+            sizes = accumulate(len(json.dumps(message["body"])) + _RECORD_BYTES for message in visible)
             fitting = len(list(takewhile(lambda size: size <= _MAX_BATCH_BYTES, sizes)))
             first_visible_at = min((message["visible_at"] for message in visible), default=now)
             full = fitting >= max_number or fitting < len(visible)
             if not full and now - first_visible_at < window:
                 return []
             return queues._collect_msgs(queue, min(fitting, max_number), int(queue["attributes"]["VisibilityTimeout"]))
+
+    _refuse_mappings(queues, functions)
 
     # When the subscribed queue is deleted, AWS sends the message to the subscription's dead-letter queue; the emulator
     # drops it.
@@ -60,3 +65,41 @@ def register() -> None:
         is_queue = queue.startswith("arn:aws:sqs:")
         if not is_queue or queues.queue_policy_allows(queue, "events.amazonaws.com", rule["Arn"], account):
             invoke(target, event, rule, *view)
+
+
+def _refuse_mappings(queues: Any, functions: Any) -> None:
+    """Refuse the event source mappings of queues that AWS refuses; the emulator creates them."""
+    handlers = resource_handlers("AWS::Lambda::EventSourceMapping")
+
+    @replaces(handlers, "create")
+    def create_mapping(create: Any, logical_id: str, props: Any, stack: str) -> Any:
+        _check_batches(props)
+        queue = queues._queue_by_arn(props["EventSourceArn"])
+        if queue is not None:
+            function = functions._get_func_record_for_ref(props["FunctionName"])[1]
+            timeout, visibility = int(function["Timeout"]), int(queue["attributes"]["VisibilityTimeout"])
+            if visibility < timeout:
+                raise ValueError(
+                    f"Queue visibility timeout: {visibility} seconds is less than Function timeout: {timeout} seconds"
+                )
+        return create(logical_id, props, stack)
+
+    @replaces(handlers, "update")
+    def update_mapping(update: Any, physical_id: str, old: Any, new: Any, stack: str) -> Any:
+        _check_batches(new)
+        return update(physical_id, old, new, stack)
+
+
+def _check_batches(mapping: Any) -> None:
+    if ":sqs:" not in mapping["EventSourceArn"]:
+        return
+    size, window = int(mapping.get("BatchSize", 10)), int(mapping.get("MaximumBatchingWindowInSeconds", 0))
+    if not 0 <= window <= _MAX_WINDOW:
+        raise ValueError(f"MaximumBatchingWindowInSeconds is {window}: it must be from 0 to {_MAX_WINDOW}")
+    if not 1 <= size <= _MAX_BATCH_SIZE:
+        raise ValueError(f"BatchSize is {size}: it must be from 1 to {_MAX_BATCH_SIZE}")
+    if size > _MAX_BATCH_WITHOUT_WINDOW and not window:
+        raise ValueError(
+            "Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than "
+            f"{_MAX_BATCH_WITHOUT_WINDOW}"
+        )

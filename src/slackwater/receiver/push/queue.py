@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Protocol
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -16,7 +17,7 @@ from slackwater.errors import DataError, SlackwaterError, UnknownName
 from slackwater.model import Model
 from slackwater.receiver.push.body import Body
 from slackwater.receiver.push.receive import BatchResult, CheckedBatch, Receipt, Receiver
-from slackwater.sources.definition import Source
+from slackwater.sources.definition import SHORTEST_BUFFER, Source
 
 # SQS accepts messages of at least 256 KiB; this leaves a margin. A body whose message would be larger is stored
 # immediately: it is large enough for objects of its own.
@@ -47,8 +48,11 @@ class BufferedBatch(Model):
 class EventQueue(Protocol):
     """The operations of the queue that the receiver uses."""
 
-    def send(self, message: str) -> None:
-        """Return once the message is durable. Raises `CloudError`; the queue may have stored the message even then."""
+    def send(self, message: str, *, delay: int) -> None:
+        """Return once the message is durable; it is delivered after `delay` seconds.
+
+        Raises `CloudError`; the queue may have stored the message even then.
+        """
 
 
 def receive(body: Body, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str) -> BatchResult:
@@ -80,9 +84,21 @@ def receive(body: Body, source: Source, *, receiver: Receiver, queue: EventQueue
     ).model_dump_json(by_alias=True)
     if len(message.encode()) > MAX_MESSAGE_BYTES:
         return receiver.store_accepted(checked)
-    queue.send(message)
+    queue.send(message, delay=delay_until_stored(source.push.buffer_seconds, receiver.now()))
     receiver.count_batch(checked)
     return checked.result(checked.accepted)
+
+
+def delay_until_stored(buffer_seconds: int, now: datetime) -> int:
+    """Return after how many seconds a message is delivered, so that those of `buffer_seconds` arrive within a second.
+
+    All sources share one queue, whose function gets the messages of five seconds at once. So no message is delayed with
+    the shortest buffer, and with a longer one all are until the same multiple of it.
+
+    >>> [delay_until_stored(30, datetime(2026, 1, 1, 0, 0, second)) for second in (0, 10, 29, 30)]
+    [30, 20, 1, 30]
+    """
+    return buffer_seconds - int(now.timestamp()) % buffer_seconds if buffer_seconds > SHORTEST_BUFFER else 0
 
 
 def store_messages(

@@ -44,11 +44,10 @@ def keyed_bins(events: pa.Table, keys: tuple[str, ...]) -> pa.ChunkedArray:
     return numbers if len(keys) == 1 else pc.add(pc.multiply(numbers, len(keys)), key_numbers(events, keys))
 
 
-def columns_of(names: Iterable[str], keys: tuple[str, ...]) -> list[str]:
-    """Return the columns that `keyed_bins` reads of an object with columns of these names."""
+def columns_of(keys: tuple[str, ...]) -> list[str]:
+    """Return the columns that `keyed_bins` reads, of those that an object has."""
     column = column_of(keys)
-    # An object that was written before the source had the field has no such column.
-    return [EVENT_TIME, *(name for name in names if column and name == column[0])]
+    return [EVENT_TIME, *([column[0]] if column else [])]
 
 
 def hourly_bins(events: pa.Table, keys: tuple[str, ...]) -> list[Histogram]:
@@ -94,9 +93,9 @@ def windows_in(file: io.IOBase, keys: tuple[str, ...], *, uri: str) -> Histogram
     bins = added([], keys)
     try:
         with pq.ParquetFile(file) as parquet:
-            names = columns_of(parquet.schema_arrow.names, keys)
             for group in range(parquet.num_row_groups):
-                events = parquet.read_row_group(group, columns=names, use_threads=False)
+                # An object that was written before the source had the field has no such column.
+                events = parquet.read_row_group(group, columns=columns_of(keys), use_threads=False)
                 bins = added([bins, *hourly_bins(events, keys)], keys)
     except (pa.ArrowException, KeyError) as error:
         raise ObjectInvalid(

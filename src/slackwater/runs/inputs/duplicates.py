@@ -23,6 +23,9 @@ from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
 from slackwater.runs.inputs.consistent_listing import Receipt
 from slackwater.runs.inputs.manifest import InputObject
+from slackwater.runs.packing.event_reader import EventReader
+from slackwater.sources.partitions import named_rows
+from slackwater.storage import StoredObject
 
 IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
 """Generates, for each object in order, the ids of its events in blocks; null for an event without an id."""
@@ -74,6 +77,13 @@ def ids_in(file: io.IOBase, column: str, *, uri: str) -> Iterator[pa.Array]:
         raise ObjectInvalid(
             f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)"
         ) from error
+
+
+def packed_ids(reader: EventReader, member: StoredObject, column: str) -> list[pa.Array]:
+    """Return the ids of an object whose rows are in a packed object, as `ids_in` does."""
+    (events,) = reader.blocks(member, [column])
+    has_column = column in events.column_names
+    return events[column].chunks if has_column else [pa.nulls(named_rows(member.uri) or 0)]
 
 
 def _counted(

@@ -48,12 +48,19 @@ class Summary(_Metadata):
     """What a snapshot did, and totals of the table. Writers need not record them."""
 
     operation: str = ""
+    maintenance: str = Field(default="", alias="slackwater.maintenance")
+    """What `slackwater.aws.table_maintenance` has done: pyiceberg cannot commit the operation `replace`."""
     total_records: Annotated[int, Field(ge=0)] = 0
     """Rows of all data files."""
     total_position_deletes: Annotated[int, Field(ge=0)] = 0
     """Rows of these files that delete files remove, each by its position (merge on read)."""
     total_files_size: Annotated[int, Field(ge=0)] = 0
     """Bytes."""
+
+    @property
+    def replaces_files(self) -> bool:
+        """Whether the rows are those of the snapshot before, in other files."""
+        return self.operation == _REPLACE or self.maintenance != ""
 
     @property
     def rows(self) -> int:
@@ -100,7 +107,7 @@ class TableMetadata(_Metadata):
         if current is None:
             return None
         ids = {current.snapshot_id}
-        while item and item.summary.operation == _REPLACE:
+        while item and item.summary.replaces_files:
             parent = item.parent_snapshot_id or 0
             # An expired parent has the same rows as well, and only its child names it.
             ids.add(parent)

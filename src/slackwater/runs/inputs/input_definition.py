@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from slackwater.model import UpdatedRecord
 from slackwater.pipeline.definition import Pipeline
@@ -19,6 +19,8 @@ class NamedTable(UpdatedRecord):
     """The first and the last published day, counted from the day of the run; None for an Iceberg table."""
     hours: tuple[int, int] | None = None
     """The same in hours, of an hourly pipeline."""
+    timezone: str | None = None
+    """Of days that an hourly pipeline reads: that of the pipeline that publishes them."""
 
 
 class InputDefinition(UpdatedRecord):
@@ -34,10 +36,17 @@ class InputDefinition(UpdatedRecord):
         return (*self.sources, *(table.name for table in self.tables))
 
 
-def input_definition(pipeline: Pipeline) -> InputDefinition:
-    """Return what the pipeline's definition names."""
+def input_definition(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> InputDefinition:
+    """Return what the pipeline's definition names. `pipelines` are those of the project, by stored name."""
+    hourly = pipeline.period == "hour"
     published = [
-        NamedTable(name=name, table=item.table, days=item.days, hours=item.hours)
+        NamedTable(
+            name=name,
+            table=item.table,
+            days=item.days,
+            hours=item.hours,
+            timezone=table.timezone if hourly and (table := pipelines[item.table]).period == "day" else None,
+        )
         for name, item in pipeline.published_tables.items()
     ]
     foreign = [NamedTable(name=name, table=item.iceberg) for name, item in pipeline.foreign_tables.items()]
@@ -74,4 +83,5 @@ def _inputs_by_name(definition: InputDefinition) -> dict[str, str]:
 def _described_periods(table: NamedTable) -> str:
     if table.hours:
         return f", hours {list(table.hours)}"
-    return f", days {list(table.days)}" if table.days else ""
+    of_timezone = f" of {table.timezone}" if table.timezone else ""
+    return f", days {list(table.days)}{of_timezone}" if table.days else ""

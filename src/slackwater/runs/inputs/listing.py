@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
@@ -141,7 +141,7 @@ class InputListing:
                 for source, listing in zip(sources, listings, strict=True)
                 for item in self._inputs(source, listing, known_of.get(source, ()), pool)
             ]
-        objects += published_periods(definition, day, table=self.table, hourly=self.project.hourly, unread=unread)
+        objects += published_periods(definition, day, table=self.table, pipelines=self.project.pipelines, unread=unread)
         objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
         return InputManifest(
             pipeline=pipeline,
@@ -193,18 +193,33 @@ class InputListing:
         known = {item.uri: item for item in known_of_source}
         column = self.project.source(source).id_column
 
+        def is_named(stored: StoredObject) -> bool:
+            same = known.get(stored.uri)
+            has_identity = same is not None and same.identity == (stored.uri, stored.etag, stored.size)
+            return stored.packed is not None or has_identity or named_rows(stored.uri) is not None
+
+        # Threads are for waiting only: with each of many objects, they would take most of the time.
+        others = [stored.uri for stored in listing.objects if not is_named(stored)]
+        recorded = dict(zip(others, pool.map(lambda uri: _recorded(self.store, uri), others), strict=True))
+
         def input_object(stored: StoredObject) -> InputObject:
-            item = self._input_object(stored, listing.files_of(stored.uri), known.get(stored.uri))
+            item = _input_object(stored, listing.files_of(stored.uri), known.get(stored.uri), recorded.get(stored.uri))
             first = listing.first_received_at(stored.uri) if column else None
             return item if item.first_received_at == first else item.model_copy(update={"first_received_at": first})
 
-        objects = pool.map(input_object, listing.objects)
+        objects = map(input_object, listing.objects)
         if column is None or not reads_ids:
             return objects
         # It imports pyarrow: a quarter of the processor time that a function needs to start.
-        from slackwater.runs.inputs.duplicates import ids_in, without_duplicates  # noqa: PLC0415
+        from slackwater.runs.inputs.duplicates import ids_in, packed_ids, without_duplicates  # noqa: PLC0415
+        from slackwater.runs.packing.event_reader import EventReader  # noqa: PLC0415
+
+        members = {stored.uri: stored for stored in listing.objects if stored.packed}
+        reader = EventReader(self.store)
 
         def read(item: InputObject) -> Iterable[pa.Array]:
+            if item.uri in members:
+                return packed_ids(reader, members[item.uri], column)
             if item.bytes > _MAX_BYTES:
                 return ids_in(ObjectFile(self.store, item.uri, size=item.bytes), column, uri=item.uri)
             return list(ids_in(io.BytesIO(self.store.get(item.uri)), column, uri=item.uri))
@@ -215,34 +230,41 @@ class InputListing:
 
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids, receipt=listing.receipt)
 
-    def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
-        """Return the input object of a stored object.
 
-        Its rows and its file come from `known` if the object is unchanged. Otherwise its name has the rows; if it was
-        written before names had them, its metadata in S3 has rows and file. `files` are the paths of the files that
-        have the object's content now. If the file is not one of them, the first of them replaces it.
-        """
+def _input_object(
+    stored: StoredObject, files: Sequence[str], known: InputObject | None, recorded: tuple[int, str | None] | None
+) -> InputObject:
+    """Return the input object of a stored object.
 
-        def current_file(recorded: str | None) -> str | None:
-            return files[0] if files and recorded not in files else recorded
+    Its rows and its file come from `known` if the object is unchanged. Otherwise its name has the rows; if it was
+    written before names had them, `recorded` are rows and file in its metadata. `files` are the paths of the files that
+    have the object's content now. If the file is not one of them, the first of them replaces it.
+    """
 
-        if known and known.identity == (stored.uri, stored.etag, stored.size):
-            file = current_file(known.file)
-            return known if known.file == file else known.model_copy(update={"file": file})
-        rows, recorded = named_rows(stored.uri), None
-        if rows is None:
-            rows, recorded = _recorded(self.store, stored.uri)
-        return InputObject(
-            uri=stored.uri,
-            source=partition_value(stored.uri, "source"),
-            date=partition_value(stored.uri, "date"),
-            hour=partition_value(stored.uri, "hour"),
-            etag=stored.etag,
-            bytes=stored.size,
-            rows=rows,
-            arrived=stored.modified,
-            file=current_file(recorded),
-        )
+    def current_file(file: str | None) -> str | None:
+        return files[0] if files and file not in files else file
+
+    if known and known.identity == (stored.uri, stored.etag, stored.size):
+        file = current_file(known.file)
+        return known if known.file == file else known.model_copy(update={"file": file})
+    rows, file = recorded or (stored.packed.rows if stored.packed else named_rows(stored.uri), None)
+    source, date, hour = _folder_values(stored.uri.rpartition("/")[0])
+    return InputObject(
+        uri=stored.uri,
+        source=source,
+        date=date,
+        hour=hour,
+        etag=stored.etag,
+        bytes=stored.size,
+        rows=rows or 0,
+        arrived=stored.modified,
+        file=current_file(file),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _folder_values(folder: str) -> tuple[str, str, str]:
+    return partition_value(folder, "source"), partition_value(folder, "date"), partition_value(folder, "hour")
 
 
 def stored_rows(store: ObjectStore, uri: str) -> int:

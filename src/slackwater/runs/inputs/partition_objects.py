@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from slackwater.runs.packing.index import with_members
 from slackwater.runs.period import HOUR, start_of
 from slackwater.sources.partitions import Partition, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
@@ -12,11 +13,19 @@ from slackwater.storage import ObjectStore, StoredObject
 def objects_of_partitions(
     source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
 ) -> Iterator[StoredObject]:
-    """List the objects of the partitions, in order of URI.
+    """List the objects of the partitions, in order of URI, also those that are members of packed objects.
 
     Consecutive hours are listed together. Objects before them are not read, and of those after them at most the rest of
-    a page, so the number of requests does not depend on how many other objects the source has.
+    a page, so the number of requests does not depend on how many other objects the source has. The index of each packed
+    hour takes one more.
     """
+    return with_members(list_partitions(source, partitions, store=store, raw_bucket=raw_bucket), store)
+
+
+def list_partitions(
+    source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
+) -> Iterator[StoredObject]:
+    """List what is stored in the partitions, in order of URI: objects, packed objects and their indexes."""
     prefix = source_prefix(raw_bucket, source)
     for first, last in _consecutive(sorted(partitions)):
         # An object's URI has a slash after the hour, which sorts before "0".
@@ -25,7 +34,7 @@ def objects_of_partitions(
             if stored.uri >= end:
                 break
             partition = Partition(partition_value(stored.uri, "date"), partition_value(stored.uri, "hour"))
-            if partition in partitions and stored.uri.endswith(".parquet"):
+            if partition in partitions:
                 yield stored
 
 

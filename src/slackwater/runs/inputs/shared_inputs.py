@@ -7,7 +7,7 @@ from typing import NamedTuple
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
-from slackwater.runs.period import HOUR, distance, is_hour, period_of, shifted
+from slackwater.runs.period import HOUR, distance, is_hour, local_date, period_of, shifted
 from slackwater.sources.partitions import Partition
 
 
@@ -57,11 +57,11 @@ def _names(definition: InputDefinition, item: InputObject, date: str) -> bool:
         return item.file == table.table
     if item.file != f"{table.table} {item.date}":
         return False
-    if is_hour(date):
-        first, last = table.hours or (0, 0)
-        return is_hour(item.date) and first <= distance(date, item.date) <= last
-    first, last = table.days
-    if not is_hour(item.date):
+    first, last = table.hours or (0, 0) if is_hour(date) and is_hour(item.date) else table.days
+    if is_hour(date) and not is_hour(item.date):
+        # An hour reads days counted from its own, in the timezone of the pipeline that publishes them.
+        date = local_date(period_of(date, "UTC").start, table.timezone or "UTC")
+    if is_hour(date) == is_hour(item.date):
         return first <= distance(date, item.date) <= last
     # A day reads the hours of its days.
     start, end = (period_of(shifted(date, offset), definition.timezone).start for offset in (first, last + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
@@ -13,38 +13,60 @@ from slackwater.runs.record import DayRecord
 from slackwater.runs.table import RunTable
 
 
-def read_periods(item: TableInput, period: Period, reader: Pipeline, *, hourly: Collection[str]) -> list[str]:
+def read_periods(item: TableInput, period: Period, reader: Pipeline, *, pipelines: Mapping[str, Pipeline]) -> list[str]:
     """Return the days or hours of a table that a period of the reader reads, in order.
 
-    `hourly` are the hourly pipelines. A day reads all hours of its days: 23 to 25 of each, or one more where midnight
-    is within an hour.
+    `pipelines` are those of the project, by stored name. A day reads all hours of its days: 23 to 25 of each, or one
+    more where midnight is within an hour. An hour reads days counted from the one that contains its start, in the
+    timezone of the pipeline that publishes them.
     """
-    first, last = item.hours or (0, 0) if reader.period == "hour" else item.days
-    names = [shifted(period.name, offset) for offset in range(first, last + 1)]
-    if reader.period == "hour" or item.table not in hourly:
-        return names
-    days = (period_of(name, reader.timezone) for name in names)
+    table = pipelines[item.table]
+    if reader.period == table.period:
+        return _shifted(period.name, item.hours or (0, 0) if table.period == "hour" else item.days)
+    if reader.period == "hour":
+        return _shifted(period_at(period.start, table).name, item.days)
+    days = (period_of(name, reader.timezone) for name in _shifted(period.name, item.days))
     return [f"{hour.date}T{hour.hour}" for day in days for hour in day.partitions()]
 
 
-def reading_periods(item: TableInput, name: str, reader: Pipeline) -> list[str]:
-    """Return the days or hours of the reader that read a day or an hour of a table, the last one first."""
-    first, last = item.hours or (0, 0) if reader.period == "hour" else item.days
-    read = period_at(period_of(name, reader.timezone).start, reader).name if period_kind(name) == "hour" else name
-    return [shifted(read, -offset) for offset in range(first, last + 1)]
+def reading_periods(item: TableInput, name: str, reader: Pipeline, *, pipelines: Mapping[str, Pipeline]) -> list[str]:
+    """Return the days or hours of the reader that read a day or an hour of a table, in order.
+
+    `pipelines` are those of the project, by stored name.
+    """
+    table = pipelines[item.table]
+    if reader.period == table.period:
+        first, last = item.hours or (0, 0) if table.period == "hour" else item.days
+        return _shifted(name, (-last, -first))
+    first, last = item.days
+    if reader.period == "day":
+        return _shifted(period_at(period_of(name, "UTC").start, reader).name, (-last, -first))
+    days = (period_of(day, table.timezone) for day in _shifted(name, (-last, -first)))
+    return [hour for day in days for hour in day.started_hours()]
+
+
+def _shifted(name: str, offsets: tuple[int, int]) -> list[str]:
+    first, last = offsets
+    return [shifted(name, offset) for offset in range(first, last + 1)]
 
 
 def published_periods(
-    pipeline: Pipeline, day: Period, *, table: RunTable, hourly: Collection[str], unread: Collection[str] = ()
+    pipeline: Pipeline,
+    day: Period,
+    *,
+    table: RunTable,
+    pipelines: Mapping[str, Pipeline],
+    unread: Collection[str] = (),
 ) -> Iterator[InputObject]:
     """Yield the version that is published now of each day or hour that the pipeline's tables need for `day`.
 
-    The digest of its rows identifies a version: a day that was published again with the same rows is the same input.
-    Raises `InputError` for a day that is not published, unless the table allows it or its name is in `unread`.
+    `pipelines` are those of the project, by stored name. The digest of its rows identifies a version: a day that was
+    published again with the same rows is the same input. Raises `InputError` for a day that is not published, unless
+    the table allows it or its name is in `unread`.
     """
     for name, item in sorted(pipeline.published_tables.items()):
-        names = read_periods(item, day, pipeline, hourly=hourly)
-        if pipeline.period == "day" and item.table in hourly:
+        names = read_periods(item, day, pipeline, pipelines=pipelines)
+        if (pipeline.period, pipelines[item.table].period) == ("day", "hour"):
             _refuse_split_hours(name, item, day, pipeline)
         records = _records(item.table, names, table)
         for date in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from slackwater.model import Record, json_schema
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.sources.counts import value_of
 from slackwater.state.completeness import CountState, KeyCounts
-from slackwater.state.facts import HOUR, HourFacts, total_of
+from slackwater.state.facts import HOUR, HourFacts, Part, total_of
 from slackwater.state.fold import Period, PeriodState, WindowState
 from slackwater.storage import ObjectStore
 
@@ -120,15 +120,27 @@ def save_list(
     """Store the list of the files that a state counts, and return its URI. It is the same for the same files."""
     store: ObjectStore = reader.store
     source = state.source
-    files = [
-        {"uri": reader.uri(source, hour, part.name), "events": total_of(part.bins), "bytes": part.bytes}
-        for hour in period.hours
-        for part in sorted(facts[hour].parts)
-    ]
+    files = [file for hour in period.hours for file in _files(reader, source, hour, sorted(facts[hour].parts))]
     uri = f"s3://{bucket}/{LISTS}{source}/{state.start.isoformat()[:13]}/{state.parts}.json"
     # Also if it exists: it expires some time after it was written.
     store.put(uri, json.dumps({"source": source, "files": files}, separators=(",", ":")).encode())
     return uri
+
+
+def _files(reader: PartReader, source: str, hour: datetime, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    """Yield the files of an hour: a packed object has the events of its members, in the place of the first one."""
+    members, packed = reader.members(source, hour), dict[str, dict[str, Any]]()
+    for part in parts:
+        uri, events = reader.uri(source, hour, part.name), total_of(part.bins)
+        place = members[uri].packed if uri in members else None
+        if place is None:
+            yield {"uri": uri, "events": events, "bytes": part.bytes}
+        elif place.uri in packed:
+            packed[place.uri]["events"] += events
+            packed[place.uri]["members"].append(uri.rpartition("/")[2])
+        else:
+            file = {"uri": place.uri, "events": events, "bytes": place.size, "members": [uri.rpartition("/")[2]]}
+            yield packed.setdefault(place.uri, file)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
 from slackwater.receiver.writing.windows import columns_of, keyed_bins
-from slackwater.runs.periods.read_parts import PartReader, open_object
+from slackwater.runs.packing.event_reader import EventReader
+from slackwater.runs.periods.read_parts import PartReader
 from slackwater.state.facts import Histogram, Part, added
+from slackwater.storage import StoredObject
 
 _READERS = 16
 
@@ -36,8 +37,12 @@ def distinct_bins(
     first_bin = int(hour.timestamp()) // 300
     ordered = sorted(parts, key=lambda part: (part.written, part.name))
 
+    events, members = EventReader(reader.store), reader.members(source, hour)
+
     def read(part: Part) -> list[pa.Table]:
-        return list(_ids(reader, reader.uri(source, hour, part.name), part, id_column, keys))
+        uri = reader.uri(source, hour, part.name)
+        item = members.get(uri) or StoredObject(uri, part.bytes, "", part.written)
+        return list(_ids(events, item, id_column, keys))
 
     def blocks() -> Iterator[pa.Table]:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -54,19 +59,16 @@ def distinct_bins(
     return {key: tuple(numbers) for key, numbers in bins.items()}
 
 
-def _ids(reader: PartReader, uri: str, part: Part, id_column: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
+def _ids(reader: EventReader, item: StoredObject, id_column: str, keys: tuple[str, ...]) -> Iterator[pa.Table]:
     """Yield the ids of an object with the `keyed_bins` of each; without those of events that have none."""
     try:
-        with open_object(reader.store, uri, part.bytes) as file, pq.ParquetFile(file) as parquet:
+        for table in reader.blocks(item, {id_column, *columns_of(keys)}):
             # An object that was written before the source had ids has no column.
-            if id_column not in parquet.schema_arrow.names:
+            if id_column not in table.column_names:
                 return
-            columns = {id_column, *columns_of(parquet.schema_arrow.names, keys)}
-            for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, columns=[*columns], use_threads=False)
-                ids = table[id_column].cast(pa.string())
-                yield pa.table({"id": ids, "bin": keyed_bins(table, keys)}).filter(pc.is_valid(ids))
+            ids = table[id_column].cast(pa.string())
+            yield pa.table({"id": ids, "bin": keyed_bins(table, keys)}).filter(pc.is_valid(ids))
     except (pa.ArrowException, KeyError) as error:
         raise ObjectInvalid(
-            f"{uri} is not readable ({error}): it was not written by the receiver (remove it)"
+            f"{item.uri} is not readable ({error}): it was not written by the receiver (remove it)"
         ) from error

@@ -6,7 +6,8 @@ For each source with `counts` whose facts may have changed, in this order:
 2. Read the states of the periods, then what the reports cover, then all facts; compute the states.
 3. Store each state if the stored one is still that of step 2; otherwise do step 2 again. The facts are part of a
    state's digest, so each of them leads to a new version, which a process that has not read it does not replace.
-4. Send messages about what is new, have the runs looked at that wait for these hours, and record both.
+4. Send messages about what is new, have the runs looked at that wait for these hours, and record both. Have open
+   periods published whose windows are full.
 
 A process may end between any two writes. Its messages are then delivered again, and a state whose message was not
 recorded is announced again, also if nothing has changed since.
@@ -32,6 +33,7 @@ from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, keys_at
 from slackwater.state.facts import Coverage, HourFacts, Part, hours_between, joined, regrouped
 from slackwater.state.fold import Distinct, Period, PeriodState, fold, is_news, periods_with
+from slackwater.state.full_windows import full_times
 from slackwater.state.periods import Covered, PeriodTable
 from slackwater.storage import StoredObject
 
@@ -50,6 +52,8 @@ class Folded(NamedTuple):
     period: Period
     state: PeriodState
     facts: Mapping[datetime, HourFacts]
+    has_new_windows: bool
+    """Whether further windows are full, or the state is an earlier one, about which a process may have told nobody."""
 
 
 class SourceFold(NamedTuple):
@@ -74,6 +78,9 @@ class PeriodFolder:
     on_changed: Callable[[str, Sequence[datetime]], None]
     """Called with a source and the UTC hours of its changed periods, after their states are stored. May be called
     again for the same change."""
+    on_full: Callable[[str, Sequence[datetime]], None]
+    """Called with a source and the UTC hours of the periods of which further windows have all of their events, as
+    `on_changed`: also if their ids are not read yet, so that there is no message."""
 
     def put_parts(self, source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
         """Store objects by their UTC hour. Raises `CloudError`."""
@@ -107,6 +114,8 @@ class PeriodFolder:
         coverage = self.table.coverage(source) if uncovered else covered
         folded, failed = self._fold_all(periods, {state.start: state for state in before}, coverage)
         changed = self._announce(folded)
+        if full := [hour for each in folded if each.has_new_windows for hour in each.period.hours]:
+            self.on_full(source, full)
         if covered and _touched(covered) != _touched(known) and not between.intersection(failed):
             # Last: until then, each call computes these hours. Within an hour, it would say nothing new.
             self.table.put_folded(source, covered)
@@ -149,14 +158,15 @@ class PeriodFolder:
             if before and before.facts == state.facts:
                 newest = before if is_newest else self._newest(period)
                 if newest and newest.version == before.version:
-                    return Folded(period, newest, facts)
+                    return Folded(period, newest, facts, bool(full_times(source, newest)))
             else:
                 version = before.version + 1 if before else 1
                 is_told = not is_news(before, state) and (before is None or before.announced == before.version)
                 announced = version if is_told else before.announced if before else 0
                 state = state._replace(version=version, announced=announced)
                 if self.table.put_state(state):
-                    return Folded(period, state, facts)
+                    full = full_times(source, state)
+                    return Folded(period, state, facts, bool(full - full_times(source, before) if before else full))
                 newest = self._newest(period)
             before, is_newest = newest, True
             coverage = self.table.coverage(source.source)

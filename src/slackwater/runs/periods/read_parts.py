@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from slackwater.receiver.writing.windows import read_windows, windows_in
+from slackwater.receiver.writing.windows import columns_of, hourly_bins, read_windows, windows_in
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.packing.event_reader import EventReader, open_object
+from slackwater.runs.packing.index import members_of, read_index
 from slackwater.runs.period import start_of
-from slackwater.sources.partitions import Partition, object_uri, source_partition
+from slackwater.sources.partitions import Partition, object_uri, partition_prefix, source_partition
 from slackwater.state.facts import Part
-from slackwater.storage import ObjectFile, ObjectStore, split_uri
+from slackwater.storage import ObjectStore, StoredObject, split_uri
 
 _SUFFIX = ".parquet"
-# Larger objects are read one row group at a time.
-_MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,24 @@ class PartReader:
         uri = self.uri(source, hour, name)
         head = self.store.head(uri)
         if head is None:
-            return None
+            return self._read_member(source, hour, name, keys)
         bins = read_windows(head.metadata, keys)
         if bins is None:
             with open_object(self.store, uri, head.size) as file:
                 bins = windows_in(file, keys, uri=uri)
         return Part(name, bins, head.size, head.modified)
+
+    def _read_member(self, source: str, hour: datetime, name: str, keys: tuple[str, ...]) -> Part | None:
+        member = self.members(source, hour).get(self.uri(source, hour, name))
+        if member is None:
+            return None
+        (events,) = EventReader(self.store).blocks(member, columns_of(keys))
+        (bins,) = hourly_bins(events, keys)  # an object has the events of one hour
+        return Part(name, bins, member.size, member.modified)
+
+    def members(self, source: str, hour: datetime) -> Mapping[str, StoredObject]:
+        """Return the members of the packed objects of an hour by their URIs. Raises `ObjectInvalid`, `CloudError`."""
+        return members_of(read_index(self.store, partition_prefix(self.raw_bucket, source, _partition(hour))))
 
     def list(self, source: str, hours: list[datetime]) -> dict[datetime, list[str]]:
         """Return the names of the objects in the partitions of these UTC hours."""
@@ -53,11 +65,6 @@ class PartReader:
     def uri(self, source: str, hour: datetime, name: str) -> str:
         """Return the URI of an object."""
         return object_uri(self.raw_bucket, source, _partition(hour), name)
-
-
-def open_object(store: ObjectStore, uri: str, size: int) -> io.IOBase:
-    """Open an object of the store; a large one is read in parts."""
-    return ObjectFile(store, uri, size=size) if size > _MAX_BYTES else io.BytesIO(store.get(uri))
 
 
 def place_of(key: str) -> tuple[str, datetime, str] | None:

@@ -73,7 +73,11 @@ class ProjectDays:
             for reader in self.project.pipelines.values() if new else ():
                 for name, item in reader.published_tables.items():
                     if item.table == upstream:
-                        days = {day for date in new for day in reading_periods(item, date, reader)}
+                        days = {
+                            day
+                            for date in new
+                            for day in reading_periods(item, date, reader, pipelines=self.project.pipelines)
+                        }
                         read.append((reader.pipeline, days))
                         yield reader, name, days
 

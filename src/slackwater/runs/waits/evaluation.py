@@ -73,7 +73,7 @@ class InputEvaluator:
         # Last: a verdict that is given while the inputs are read counts.
         reader = VerdictReader(table=self.table, store=self.inputs.store, verdicts=self.verdicts)
         for name in sorted(pipeline.when.quality):
-            yield FailedInput(name, reader.of_input(pipeline, name, day, hourly=self.project.hourly))
+            yield FailedInput(name, reader.of_input(pipeline, name, day, pipelines=self.project.pipelines))
 
     def _counts(self, pipeline: Pipeline, source: Source, day: Period) -> SourceCounts:
         """Return what the source has sent in the hours of the day, against the events that the run would read."""
@@ -104,7 +104,7 @@ class InputEvaluator:
 
     def _published(self, pipeline: Pipeline, name: str, day: Period) -> PublishedDays:
         item = pipeline.published_tables[name]
-        dates = read_periods(item, day, pipeline, hourly=self.project.hourly)
+        dates = read_periods(item, day, pipeline, pipelines=self.project.pipelines)
         missing = tuple(date for date in dates if self.table.day(item.table, date).published is None)
         return PublishedDays(name, item.table, len(dates), missing)
 

@@ -6,7 +6,7 @@ what has failed is a function of verdicts, records and manifests. It ends where 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,17 +55,19 @@ class VerdictReader:
         """Return the verdicts by which the UTC hours of a source from `first` to `last` have failed, in order."""
         return tuple(item for item in self._failures_of(Subject("source", source)) if first <= item.period <= last)
 
-    def of_input(self, pipeline: Pipeline, name: str, day: Period, *, hourly: Collection[str]) -> tuple[Verdict, ...]:
+    def of_input(
+        self, pipeline: Pipeline, name: str, day: Period, *, pipelines: Mapping[str, Pipeline]
+    ) -> tuple[Verdict, ...]:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
         The pipeline's own are left out: only its run can clear them. So are those of all pipelines about an input that
-        it judges itself: two of them would wait for each other. `hourly` are the hourly pipelines.
+        it judges itself: two of them would wait for each other. `pipelines` are those of the project.
         """
         found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
             item = pipeline.published_tables[name]
-            dates = read_periods(item, day, pipeline, hourly=hourly)
+            dates = read_periods(item, day, pipeline, pipelines=pipelines)
             found = (verdict for date in dates for verdict in self.of_published(item.table, date))
         elif name in pipeline.sources:
             found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))

@@ -76,7 +76,8 @@ def compare_versions(
     began, store = time.monotonic(), stores()
     # First, so that a job that is killed counts as a try, and one that never got capacity does not.
     store.put(job_started_uri(job.prefix, job.job), b"")
-    pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
+    definitions = Project.model_validate_json(store.get(project))
+    pipeline = definitions.pipeline(job.pipeline)
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
     before, after = read_versions(spark, table, pair)
@@ -106,7 +107,7 @@ def compare_versions(
             all_rows=(
                 store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
             ),
-            inputs=input_differences(pair, input_definition(pipeline), store=store),
+            inputs=input_differences(pair, input_definition(pipeline, definitions.pipelines), store=store),
             seconds=round(time.monotonic() - began, 3),
             team=pipeline.team,
             notify=pipeline.late.notify,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from datetime import date
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from slackwater.runs.record import Run
 from slackwater.steps.io.attempts import superseded
 from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access, connected
-from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
+from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_period, load_key, period_values
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -32,7 +31,7 @@ _RECORD_LOAD = (
 )
 
 
-def as_postgres_reads(frame: DataFrame, _day_column: str) -> DataFrame:
+def as_postgres_reads(frame: DataFrame, _period_columns: Sequence[str]) -> DataFrame:
     """Return the rows with binary data as PostgreSQL writes it, and nested columns as JSON."""
     return frame.select(*converted_columns(frame, _value))
 
@@ -59,8 +58,8 @@ def replace_day(
     """
     from psycopg import IsolationLevel, sql
 
-    table, column = sql.Identifier(*parameters.table.split(".")), sql.Identifier(parameters.day)
-    day = date.fromisoformat(run.date)
+    table, values = sql.Identifier(*parameters.table.split(".")), period_values(parameters, run)
+    where = sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(column)) for column in values)
     columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
     with connected(parameters, access) as connection:
         # Each statement sees what was committed before it: the deletion also the rows of a run that it waited for.
@@ -68,14 +67,15 @@ def replace_day(
         _create_loads_table(connection, table.as_string(connection))
         # By the table's own number: `delays` and `public.delays` may be one table.
         number = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {number} {day}"])
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {number} {run.date}"])
         _record_load(connection, table.as_string(connection), run)
-        deleted = connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, column), [day]).rowcount
+        delete = sql.SQL("DELETE FROM {} WHERE {}").format(table, where)
+        deleted = connection.execute(delete, list(values.values())).rowcount
         inserted = 0
         # As CSV, PostgreSQL itself converts the values, exactly for all types.
         with connection.cursor().copy(sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)) as copy:
             for batch in batches:
-                expect_day(batch, parameters.day, day)
+                expect_period(batch, values)
                 sink = io.BytesIO()
                 arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
                 copy.write(sink.getbuffer())
@@ -114,7 +114,7 @@ def _record_load(connection: Connection, table: str, run: Run) -> None:
 
     schema, target = _names(connection, table)
     loads = sql.Identifier(schema, LOADS)
-    key = [target, run.pipeline, run.date]
+    key = load_key(target, run)
     try:
         recorded = connection.execute(sql.SQL(_RECORD_LOAD).format(loads), [*key, run.attempt]).fetchone()
     except errors.InsufficientPrivilege as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io.attempts import superseded
 from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access, connected
-from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
+from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_period, load_key, period_values
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -48,15 +48,15 @@ _COPY = (
 )
 
 
-def as_redshift_reads(frame: DataFrame, day_column: str) -> DataFrame:
-    """Return the column of the day, and each row as a line of JSON.
+def as_redshift_reads(frame: DataFrame, period_columns: Sequence[str]) -> DataFrame:
+    """Return the columns of the period, and each row as a line of JSON.
 
     All values are strings, of which COPY keeps all digits; nested columns are JSON, for columns of the type `SUPER`.
     """
     from pyspark.sql import functions as sf
 
     line = sf.to_json(sf.struct(*converted_columns(frame, _value)), JSON_OPTIONS)
-    return frame.select(quoted(day_column), line.alias(_LINE))
+    return frame.select(*map(quoted, period_columns), line.alias(_LINE))
 
 
 def _value(column: Column, data_type: DataType) -> Column:
@@ -88,8 +88,8 @@ def replace_day(
 
     if access.files is None:
         raise InputError("redshift: there are no project files here, which Redshift reads: run the step in a pipeline")
-    day = date.fromisoformat(run.date)
-    with _staged(batches, parameters.day, run, access.files) as (manifest, staged):
+    values = period_values(parameters, run)
+    with _staged(batches, values, run, access.files) as (manifest, staged):
         session = {"client_encoding": "utf8", "prepare_threshold": None, "cursor_factory": ClientCursor}
         with connected(parameters, access, session) as connection:
             connection.execute("SET timezone TO 'UTC'")
@@ -99,7 +99,8 @@ def replace_day(
             target, loads = sql.Identifier(schema_name, name), sql.Identifier(schema_name, LOADS)
             _create_loads_table(connection, schema_name, loads)
             _record_load(connection, loads, name, run)
-            where = sql.SQL("FROM {} WHERE {} = {}").format(target, sql.Identifier(parameters.day), day)
+            condition = (sql.SQL("{} = {}").format(sql.Identifier(column), value) for column, value in values.items())
+            where = sql.SQL("FROM {} WHERE {}").format(target, sql.SQL(" AND ").join(condition))
             deleted = _count(connection, where)
             connection.execute(sql.SQL("DELETE {}").format(where))
             if staged:
@@ -123,7 +124,7 @@ def copy(connection: Connection, statement: Composed) -> None:
 
 @contextmanager
 def _staged(
-    batches: Iterator[pa.RecordBatch], day_column: str, run: Run, files: ProjectFiles
+    batches: Iterator[pa.RecordBatch], values: Mapping[str, date | int], run: Run, files: ProjectFiles
 ) -> Iterator[tuple[str, int]]:
     """Store the lines as files; yield the URI of COPY's manifest of them, and the number of lines. Delete the files.
 
@@ -135,7 +136,7 @@ def _staged(
     store.delete([item.uri for item in store.list(folder) if item.modified < limit])
     call, uris, lines = f"{folder}{run.attempt}-{uuid4().hex}/", list[str](), 0
     try:
-        for content, count in _contents(batches, day_column, date.fromisoformat(run.date)):
+        for content, count in _contents(batches, values):
             uris.append(f"{call}{len(uris):05}.json.gz")
             store.put(uris[-1], content)
             lines += count
@@ -148,11 +149,11 @@ def _staged(
         store.delete(uris)
 
 
-def _contents(batches: Iterator[pa.RecordBatch], day_column: str, day: date) -> Iterator[tuple[bytes, int]]:
+def _contents(batches: Iterator[pa.RecordBatch], values: Mapping[str, date | int]) -> Iterator[tuple[bytes, int]]:
     """Yield the content of each file, and its number of lines."""
     lines, size = list[str](), 0
     for batch in batches:
-        expect_day(batch, day_column, day)
+        expect_period(batch, values)
         lines += batch.column(batch.num_columns - 1).to_pylist()
         size += batch.nbytes
         if size > _FILE_BYTES:
@@ -197,9 +198,9 @@ def _record_load(connection: Connection, loads: Composable, target: str, run: Ru
     """
     from psycopg import errors, sql
 
-    where = sql.SQL("FROM {} WHERE target = {} AND pipeline = {} AND day = {}").format(
-        loads, target, run.pipeline, date.fromisoformat(run.date)
-    )
+    name, pipeline, day = load_key(target, run)
+    key = [name, pipeline, date.fromisoformat(day)]
+    where = sql.SQL("FROM {} WHERE target = {} AND pipeline = {} AND day = {}").format(loads, *key)
     try:
         # Before any other statement: the snapshot of the transaction then has what others have committed.
         connection.execute(sql.SQL("LOCK {}").format(loads))
@@ -208,7 +209,7 @@ def _record_load(connection: Connection, loads: Composable, target: str, run: Ru
             remedy = f"execute {sql.SQL('DELETE {}').format(where).as_string(connection)}, and run the day again"
             raise superseded(target, later, run, remedy=remedy)
         connection.execute(sql.SQL("DELETE {}").format(where))
-        values = sql.SQL(", ").join(map(sql.Literal, [target, run.pipeline, date.fromisoformat(run.date), run.attempt]))
+        values = sql.SQL(", ").join(map(sql.Literal, [*key, run.attempt]))
         connection.execute(sql.SQL("INSERT INTO {} VALUES ({})").format(loads, values))
     except errors.InsufficientPrivilege as error:
         connection.rollback()

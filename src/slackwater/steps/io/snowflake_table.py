@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -29,7 +29,7 @@ from slackwater.runs.record import Run
 from slackwater.steps.io.attempts import superseded
 from slackwater.steps.io.frames import JSON_OPTIONS, converted_columns
 from slackwater.steps.io.postgres import Access
-from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_day
+from slackwater.steps.io.table_parameters import LOADS, TableParameters, expect_period, load_key, period_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -58,7 +58,7 @@ _FORMAT = (
 )
 
 
-def as_snowflake_reads(frame: DataFrame, _day_column: str) -> DataFrame:
+def as_snowflake_reads(frame: DataFrame, _period_columns: Sequence[str]) -> DataFrame:
     """Return the rows with timestamps with their offset, binary data in hexadecimal, and nested columns as JSON."""
     return frame.select(*converted_columns(frame, _value))
 
@@ -85,24 +85,25 @@ def replace_day(
 
     Raises `Superseded` if a later attempt has loaded the day; then nothing changes.
     """
-    day = date.fromisoformat(run.date)
+    values = period_values(parameters, run)
+    where, wanted = " AND ".join(f"{identifier(column)} = %s" for column in values), [*map(str, values.values())]
     *schemas, name = map(identifier, parameters.table.split("."))
     table, loads = ".".join([*schemas, name]), ".".join([*schemas, LOADS.upper()])
     stage = ".".join([*schemas, f"SLACKWATER_{uuid4().hex.upper()}"])
     with _connected(parameters, access) as connection, connection.cursor() as cursor:
-        key = [parameters.table.rpartition(".")[2], run.pipeline, run.date]
+        key = load_key(parameters.table.rpartition(".")[2], run)
         _create_loads_row(cursor, loads, key)
         cursor.execute(f"CREATE TEMPORARY STAGE {stage}")
-        staged = _stage(cursor, stage, batches, parameters.day, day)
+        staged = _stage(cursor, stage, batches, values)
         cursor.execute("BEGIN")
         try:
             _record_load(cursor, loads, key, table, run)
-            cursor.execute(f"DELETE FROM {table} WHERE {identifier(parameters.day)} = %s", [run.date])  # noqa: S608
+            cursor.execute(f"DELETE FROM {table} WHERE {where}", wanted)  # noqa: S608
             deleted = int(cursor.rowcount or 0)
             if staged:
                 cursor.execute(copy_statement(table, stage, schema))
-            counted = f"SELECT count(*) FROM {table} WHERE {identifier(parameters.day)} = %s"  # noqa: S608
-            (inserted,) = cursor.execute(counted, [run.date]).fetchone()
+            counted = f"SELECT count(*) FROM {table} WHERE {where}"  # noqa: S608
+            (inserted,) = cursor.execute(counted, wanted).fetchone()
             if inserted != staged:
                 raise DataError(f"table: Snowflake has loaded {inserted:,} of {staged:,} rows: nothing was changed")
             cursor.execute("COMMIT")
@@ -128,11 +129,11 @@ def copy_statement(table: str, stage: str, schema: pa.Schema) -> str:
     return f"COPY INTO {table} ({columns}) FROM {source} FILE_FORMAT = ({_FORMAT})"
 
 
-def _stage(cursor: Any, stage: str, batches: Iterator[pa.RecordBatch], day_column: str, day: date) -> int:
+def _stage(cursor: Any, stage: str, batches: Iterator[pa.RecordBatch], values: Mapping[str, date | int]) -> int:
     """Put the rows into the stage as files; return their number."""
     rows = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number, (content, count) in enumerate(_contents(batches, day_column, day)):
+        for number, (content, count) in enumerate(_contents(batches, values)):
             path = Path(folder, f"{number:05}.csv.gz")
             path.write_bytes(content)
             cursor.execute(f"PUT 'file://{path}' @{stage} AUTO_COMPRESS = FALSE SOURCE_COMPRESSION = GZIP")
@@ -141,11 +142,11 @@ def _stage(cursor: Any, stage: str, batches: Iterator[pa.RecordBatch], day_colum
     return rows
 
 
-def _contents(batches: Iterator[pa.RecordBatch], day_column: str, day: date) -> Iterator[tuple[bytes, int]]:
+def _contents(batches: Iterator[pa.RecordBatch], values: Mapping[str, date | int]) -> Iterator[tuple[bytes, int]]:
     """Yield the content of each file, and its number of rows."""
     gathered, size = list[pa.RecordBatch](), 0
     for batch in batches:
-        expect_day(batch, day_column, day)
+        expect_period(batch, values)
         gathered.append(batch)
         size += batch.nbytes
         if size > _FILE_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from slackwater.errors import DataError, DefinitionError
 from slackwater.problems import Problem, Problems
+from slackwater.runs.period import partition_values
+from slackwater.runs.record import Run
 from slackwater.sources.pull_config import CredentialsReference
 from slackwater.steps.io.postgres import DatabaseParameters, check_database_url
 from slackwater.steps.step import Parameters
@@ -79,7 +82,9 @@ class TableParameters(DatabaseParameters):
     table: Annotated[str, AfterValidator(check_table)]
     """The table, as `schema.table` or `table`. `{input}` is the name of the input, and needed for several ones."""
     day: Annotated[str, AfterValidator(check_name)] = "date"
-    """The table's column with the day, a `date`."""
+    """The table's column with the day, a `date`. Of an hourly pipeline, the date is that of UTC."""
+    hour: Annotated[str, AfterValidator(check_name)] | None = None
+    """Only for hourly pipelines, which need it: the table's column with the hour, an integer from 0 to 23, in UTC."""
     redshift: RedshiftOptions = RedshiftOptions()
     """Only for Redshift: how it reads the rows."""
     snowflake: SnowflakeOptions = SnowflakeOptions()
@@ -107,7 +112,11 @@ class TableParameters(DatabaseParameters):
                 for name in ("tls", "certificate_authority")
                 if name in self.model_fields_set
             ]
-        for name, check, value in (("table", check_table, self.table), ("day", check_name, self.day)):
+        for name, check, value in (
+            ("table", check_table, self.table),
+            ("day", check_name, self.day),
+            ("hour", check_name, self.hour or self.day),
+        ):
             try:
                 check(value, self.database)
             except ValueError as error:
@@ -117,27 +126,65 @@ class TableParameters(DatabaseParameters):
         return self
 
 
-def with_day(frame: DataFrame, column: str, day: date) -> DataFrame:
-    """Return the rows with the column of the day. Raises `DefinitionError` if they have it with another type."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import DateType
-
-    if column not in frame.columns:
-        if column.lower() in {name.lower() for name in frame.columns}:
-            raise DefinitionError(f"day: the rows have {column} in other letters: rename the column, or set `day`")
-        return frame.select(sf.lit(day).alias(column), "*")
-    if not isinstance(frame.schema[column].dataType, DateType):
+def check_period(parameters: TableParameters, period: Literal["day", "hour"]) -> None:
+    """Raise `DefinitionError` unless the columns identify the rows of each period of a pipeline."""
+    if period == "day" and parameters.hour is not None:
+        raise DefinitionError("hour: the pipeline has `period: day`: remove it")
+    if period == "hour" and parameters.hour is None:
         raise DefinitionError(
-            f"day: the column {column} of the rows is {frame.schema[column].dataType.simpleString()}: cast it to date, "
-            "or leave it out"
+            "missing `hour`: each hour would replace the rows of its whole day: name the table's column with the hour, "
+            "such as `hour: hour`"
         )
-    return frame
+    if parameters.hour == parameters.day:
+        raise DefinitionError(f"hour: {parameters.day} is the column of the day: name another one")
 
 
-def expect_day(batch: pa.RecordBatch, column: str, day: date) -> None:
-    """Raise `DataError` for a row of another day, which a later run of this day would not replace."""
-    days = batch.column(batch.schema.get_field_index(column))
-    is_other = pc.invert(pc.fill_null(pc.equal(days, pa.scalar(day)), False))
-    if pc.any(is_other).as_py():
-        other = days.filter(is_other)[0].as_py()
-        raise DataError(f"day: a row has {other} in the column {column}, and the run's day is {day}")
+def period_values(parameters: TableParameters, run: Run) -> dict[str, date | int]:
+    """Return what the columns of the period contain in all rows of a run, by name: the date, and of an hour the hour.
+
+    Raises `DefinitionError` as `check_period` does.
+    """
+    values = partition_values(run.date)
+    check_period(parameters, "hour" if "hour" in values else "day")
+    names = (parameters.day, parameters.hour or "")
+    return dict(zip(names, values.values(), strict=False))
+
+
+def load_key(target: str, run: Run) -> tuple[str, str, str]:
+    """Return target, pipeline and day by which the attempts of a run are recorded in `slackwater_loads`.
+
+    The table has no column for hours, so that those that exist need no change: of an hour, the target is `NAME T05`.
+    """
+    day, _, hour = run.date.partition("T")
+    return (f"{target} T{hour}" if hour else target), run.pipeline, day
+
+
+def with_period(frame: DataFrame, values: Mapping[str, date | int]) -> DataFrame:
+    """Return the rows with the columns of the period. Raises `DefinitionError` if they have one with another type."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as t
+
+    missing = [column for column in values if column not in frame.columns]
+    for column, value in values.items():
+        field, expected = ("day", "date") if isinstance(value, date) else ("hour", "int")
+        if column in missing:
+            if column.lower() in {name.lower() for name in frame.columns}:
+                raise DefinitionError(
+                    f"{field}: the rows have {column} in other letters: rename the column, or set `{field}`"
+                )
+        elif not isinstance(frame.schema[column].dataType, t.DateType if field == "day" else t.IntegralType):
+            raise DefinitionError(
+                f"{field}: the column {column} of the rows is {frame.schema[column].dataType.simpleString()}: cast it "
+                f"to {expected}, or leave it out"
+            )
+    return frame.select(*(sf.lit(values[column]).alias(column) for column in missing), "*")
+
+
+def expect_period(batch: pa.RecordBatch, values: Mapping[str, date | int]) -> None:
+    """Raise `DataError` for a row of another period, which a later run of this one would not replace."""
+    for column, value in values.items():
+        found = batch.column(batch.schema.get_field_index(column))
+        is_other = pc.invert(pc.fill_null(pc.equal(found, pa.scalar(value, found.type)), False))
+        if pc.any(is_other).as_py():
+            field, other = "day" if isinstance(value, date) else "hour", found.filter(is_other)[0].as_py()
+            raise DataError(f"{field}: a row has {other} in the column {column}, and the run's {field} is {value}")

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from slackwater.errors import DefinitionError, InputError
 from slackwater.runs.record import Run
-from slackwater.steps.files import INPUT, OutputPath, ProjectFiles, check_path
+from slackwater.steps.files import INPUT, OutputPath, ProjectFiles, check_output, missing_period
 from slackwater.steps.io.attempts import put_object
 from slackwater.steps.io.file_writers import FileWriter
 from slackwater.steps.io.folder_parts import part_name, replace_parts
@@ -40,7 +40,8 @@ class WrittenFiles(Parameters):
 
     path: OutputPath
     """Path below the project's files: of the file, or of the folder with `parts`. `{date}` is the day of the run;
-    without it, each day's run replaces the file. `{input}` is the name of the input, and needed for several ones."""
+    without it, each day's run replaces the file. The path of an hourly pipeline needs `{date}`, the date in UTC, and
+    `{hour}`, such as 05. `{input}` is the name of the input, and needed for several ones."""
     parts: bool = False
     """Whether to write a folder of files, each of at most about 128 MB, in parallel. Otherwise all rows are one file,
     and more than 128 MB are an error."""
@@ -71,6 +72,7 @@ def file_writer(name: str, model: type[WrittenFiles], file_format: OutputFormat)
         parameters=model,
         many_inputs=True,
         check=_check_inputs,
+        check_period=_check_period,
         of_input=_of_input,
         write=partial(_write_files, file_format=file_format),
     )
@@ -85,9 +87,15 @@ def _check_inputs(inputs: Sequence[str], parameters: WrittenFiles) -> None:
     expect_own_targets(inputs, parameters.path, field="path", example=f"exports/{INPUT}/{{date}}.csv")
     for name in inputs:
         try:
-            check_path(_of_input(parameters, name).path)
+            check_output(_of_input(parameters, name).path)
         except ValueError as error:
             raise DefinitionError(f"path: {error}") from error
+
+
+def _check_period(parameters: WrittenFiles, period: Literal["day", "hour"]) -> None:
+    """Raise `DefinitionError` if two hours would write the same path."""
+    if problem := missing_period(parameters.path, hourly=period == "hour"):
+        raise DefinitionError(f"path: {problem}")
 
 
 def _write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
@@ -99,10 +107,11 @@ def _write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContex
     """
     if file_format.is_flat:
         _expect_flat(frame, file_format.extension)
-    files, day = files_of(context), context.day.date if context.day else None
+    files = files_of(context)
     if not parameters.parts and parameters.path.endswith("/"):
         raise DefinitionError("path: a file is expected, and not a folder: set `parts: true`, or name the file")
-    uri = files.uri(parameters.path, day)
+    day, hour = (context.day.date, context.day.hour) if context.day else (None, None)
+    uri = files.uri(parameters.path, day, hour)
     frame = file_format.prepare(frame)
     if parameters.parts:
         written = _write_parts(frame, f"{uri.rstrip('/')}/", files, file_format, context.run)

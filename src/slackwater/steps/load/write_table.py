@@ -10,6 +10,8 @@ Columns are matched by their names. The day is in the column `day`, which the st
 have this column, it has to be the run's date in all of them. A timestamp with a timezone belongs into a `timestamptz`
 (Snowflake: `timestamp_tz`), one without into a `timestamp` (`timestamp_ntz`).
 
+An hourly pipeline names the column of the hour in `hour`. It replaces the rows of its hour, and those of no other one.
+
 | | PostgreSQL | Redshift | Snowflake |
 |---|---|---|---|
 | the rows get there by | COPY | files below `_loading/`, and COPY | files in a temporary stage, and COPY INTO |
@@ -27,7 +29,6 @@ Effect: `table`, `rows_deleted` and `rows_inserted`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -38,7 +39,14 @@ from slackwater.steps.files import INPUT
 from slackwater.steps.io import postgres_table, redshift_table, snowflake_table
 from slackwater.steps.io.frames import map_batches, nullable_schema
 from slackwater.steps.io.postgres import Access
-from slackwater.steps.io.table_parameters import Database, TableParameters, check_table, with_day
+from slackwater.steps.io.table_parameters import (
+    Database,
+    TableParameters,
+    check_period,
+    check_table,
+    period_values,
+    with_period,
+)
 from slackwater.steps.io.targets import expect_own_targets
 from slackwater.steps.step import Effect, Load, StepContext
 
@@ -74,8 +82,8 @@ class WriteTable(TableParameters, json_schema_extra={"examples": _EXAMPLES}):
 class _Writer(NamedTuple):
     """How rows get into a database."""
 
-    convert: Callable[[DataFrame, str], DataFrame]
-    """Called with rows and the column of their day. Returns them as the database reads them, with this column."""
+    convert: Callable[[DataFrame, Sequence[str]], DataFrame]
+    """Called with rows and the columns of their period. Returns them as the database reads them, with these columns."""
     replace_day: Callable[[Iterator[pa.RecordBatch], pa.Schema, TableParameters, Access, Run], tuple[int, int]]
     """Called with converted rows and the schema of the rows before. Deletes the day and inserts them in one
     transaction, and returns how many rows were deleted and inserted."""
@@ -89,7 +97,7 @@ _WRITERS: Mapping[Database, _Writer] = {
 
 
 def write(frame: DataFrame, parameters: WriteTable, context: StepContext) -> Effect:
-    """Replace the day. Returns how many rows were deleted and inserted.
+    """Replace the day or the hour of the run. Returns how many rows were deleted and inserted.
 
     Raises `InputError` outside of a run and for what the database refuses, `DefinitionError` for columns that cannot be
     written, `DataError` for rows of another day, and `Unavailable`. For a large frame, Spark wraps them into its own.
@@ -97,8 +105,9 @@ def write(frame: DataFrame, parameters: WriteTable, context: StepContext) -> Eff
     if context.day is None or context.run is None:
         raise InputError("write_table replaces the day of a run: use it in a pipeline")
     access, run, writer = Access.of(context), context.run, _WRITERS[parameters.database]
-    rows = with_day(frame, parameters.day, date.fromisoformat(run.date))
-    schema, converted = nullable_schema(rows), writer.convert(rows, parameters.day)
+    values = period_values(parameters, run)
+    rows = with_period(frame, values)
+    schema, converted = nullable_schema(rows), writer.convert(rows, list(values))
 
     def replace(_partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
         deleted, inserted = writer.replace_day(batches, schema, parameters, access, run)
@@ -129,6 +138,7 @@ STEP = Load(
     parameters=WriteTable,
     many_inputs=True,
     check=_check_inputs,
+    check_period=check_period,
     of_input=_of_input,
     write=write,
 )

@@ -23,8 +23,8 @@ keeps one of them. Without rows, the rules of rows have nothing to check, and do
 `unique` shuffles the rows by its columns, and `referential` joins the second input.
 
 A run stores the rejected rows with the first rule that each of them fails, and why
-(`slackwater sideline PIPELINE --date DATE`); they are removed with the Arrow files of stages. A run reads its inputs
-anew, so after a change of the rules, the next run of the day takes in the rows that pass.
+(`slackwater sideline PIPELINE --date DATE`); they have the key and the retention of the source that they come from. A
+run reads its inputs anew, so after a change of the rules, the next run of the day takes in the rows that pass.
 
 Effect: `rows_rejected`, the URIs of the manifests of these rows (`rejected_rows`), and `results`: for each rule `rule`,
 `columns`, `severity`, the number of rows `checked` and `failed`, and up to three `examples`: values of `columns` and

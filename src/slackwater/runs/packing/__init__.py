@@ -1,0 +1,1 @@
+"""Packed objects: the small objects of an hour, written again as one."""

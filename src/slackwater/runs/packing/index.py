@@ -1,0 +1,144 @@
+"""The packed objects of a partition, and the index that names their members.
+
+A packed object has the rows of many small objects of one partition, its members, in the order of their names. The
+index, `members.json`, is beside the objects. It has all that a listing says about a member, so a member whose object
+was deleted is listed as before. A partition without an index has no packed objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.sources.partitions import named_rows
+from slackwater.storage import ObjectStore, PackedRows, StoredObject
+
+INDEX, ENDING = "members.json", ".packed"
+OBJECT, ROW = "_object", "_row"
+"""Columns of a packed object: the name of the member, and the number of the row in it, from 0."""
+_MEMBER = ".parquet"
+_READERS = 16
+
+
+class PackedObject(NamedTuple):
+    """A packed object of an index."""
+
+    uri: str
+    size: int
+    """Bytes."""
+    etag: str
+    packed_at: datetime
+    """When it was written, UTC."""
+    members: Sequence[StoredObject]
+    """In order of URI, which is the order of their rows."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of all members."""
+        return sum(item.packed.rows for item in self.members if item.packed)
+
+
+def is_packing(key: str) -> bool:
+    """Return whether a key is that of a packed object or of an index."""
+    return key.endswith((ENDING, f"/{INDEX}"))
+
+
+def members_of(packed: Iterable[PackedObject]) -> dict[str, StoredObject]:
+    """Return the members of packed objects by their URIs."""
+    return {item.uri: item for each in packed for item in each.members}
+
+
+def with_members(listed: Iterable[StoredObject], store: ObjectStore) -> Iterator[StoredObject]:
+    """Yield the objects of partitions and the members of their indexes, in order of URI.
+
+    `listed` are all objects of these partitions in order of URI. An object that is a member is yielded once, as the
+    index has it. Raises `ObjectInvalid` for an index that is not readable, `CloudError`.
+    """
+    objects = list(listed)
+    folders = [item.uri.removesuffix(INDEX) for item in objects if item.uri.endswith(f"/{INDEX}")]
+    if not folders:
+        yield from (item for item in objects if item.uri.endswith(_MEMBER))
+        return
+    with ThreadPoolExecutor(_READERS) as pool:
+        indexes = dict(zip(folders, pool.map(lambda folder: read_index(store, folder), folders), strict=True))
+    for folder, group in groupby(objects, key=lambda item: f"{item.uri.rpartition('/')[0]}/"):
+        members = members_of(indexes.get(folder, ()))
+        own = {item.uri: item for item in group if item.uri.endswith(_MEMBER)}
+        if members:
+            # Also if a partner has sent the batch of a deleted member again: its rows are in the packed object.
+            yield from sorted({**own, **members}.values())
+        else:
+            yield from own.values()
+
+
+def read_index(store: ObjectStore, folder: str) -> tuple[PackedObject, ...]:
+    """Return the packed objects of the partition whose objects' URIs begin with `folder`; none without an index.
+
+    Raises `ObjectInvalid`, `CloudError`.
+    """
+    try:
+        return parse_index(store.get(f"{folder}{INDEX}"), folder)
+    except ObjectMissing:
+        return ()
+
+
+def parse_index(body: bytes, folder: str) -> tuple[PackedObject, ...]:
+    """Return the packed objects of an index. Raises `ObjectInvalid`."""
+    try:
+        return tuple(_packed(each, folder) for each in json.loads(body)["objects"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ObjectInvalid(
+            f"{folder}{INDEX} is not readable as the index of packed objects ({error}): restore its former version "
+            "(the bucket is versioned)"
+        ) from error
+
+
+def format_index(packed: Iterable[PackedObject]) -> bytes:
+    """Return the index of these packed objects."""
+    objects = [
+        {
+            "name": each.uri.rpartition("/")[2],
+            "bytes": each.size,
+            "etag": each.etag,
+            "packed_at": each.packed_at.isoformat(),
+            # Lists, because there may be thousands.
+            "members": [
+                [item.uri.rpartition("/")[2], item.size, item.etag, item.modified.isoformat()] for item in each.members
+            ],
+        }
+        for each in packed
+    ]
+    return json.dumps({"objects": objects}, separators=(",", ":")).encode()
+
+
+def packed_object(
+    uri: str, *, size: int, etag: str, packed_at: datetime, members: Iterable[StoredObject]
+) -> PackedObject:
+    """Return a packed object; `members` are in the order of their rows. Raises `ObjectInvalid` without their rows."""
+    found = list(members)
+    rows = [named_rows(item.uri) for item in found]
+    total, first, placed = sum(filter(None, rows)), 0, list[StoredObject]()
+    for item, count in zip(found, rows, strict=True):
+        if count is None:
+            raise ObjectInvalid(f"{uri}: the name of its member {item.uri} does not have its number of rows")
+        placed.append(StoredObject(*item[:4], PackedRows(uri, size, total, first, count)))
+        first += count
+    return PackedObject(uri, size, etag, packed_at, placed)
+
+
+def _packed(document: dict[str, Any], folder: str) -> PackedObject:
+    return packed_object(
+        f"{folder}{document['name']}",
+        size=document["bytes"],
+        etag=document["etag"],
+        packed_at=datetime.fromisoformat(document["packed_at"]),
+        members=(
+            StoredObject(f"{folder}{name}", size, etag, datetime.fromisoformat(modified))
+            for name, size, etag, modified in document["members"]
+        ),
+    )

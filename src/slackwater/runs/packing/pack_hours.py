@@ -1,0 +1,202 @@
+"""Pack the small objects of finished hours, and delete the objects of members three days later.
+
+What readers see does not change: the members of packed objects are listed with the names, sizes and times that they
+had. Three writes follow each other, and a process may end between any two of them:
+
+1. The packed objects are written. Nobody reads them yet; without the next write they are deleted after some days.
+2. The index of the hour is written, if it is still the one that was read. From here on readers use the packed objects.
+3. The objects of the members are deleted `KEPT` later: a run reads those that it has found for hours at most.
+
+Late objects of a packed hour stay beside it until there are enough of them to pack the hour again. A member that
+readers do not see any more, because a pull has replaced its file, leads to new packed objects without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from slackwater.errors import DayChanged, ObjectInvalid, SlackwaterError
+from slackwater.receiver.pull.file_cache import FileCache, version_of
+from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
+from slackwater.runs.inputs.partition_objects import list_partitions, objects_of_partitions
+from slackwater.runs.packing.index import ENDING, INDEX, PackedObject, format_index, members_of, read_index
+from slackwater.runs.packing.write_packed import PackedWriter
+from slackwater.runs.period import HOUR, partition_of
+from slackwater.sources.definition import Source
+from slackwater.sources.partitions import Partition, UpdateTable, named_rows, partition_prefix, partition_value
+from slackwater.storage import ObjectStore, StoredObject
+
+KEPT = timedelta(days=3)
+"""For so long objects stay that readers do not need any more."""
+_DAY = timedelta(days=1)
+# An hour is packed an hour after its end: most of its events have arrived.
+_WAIT = HOUR
+# Days before today whose hours are packed. A file of a pull may be as late as its look-back window is long.
+_WINDOW = 35 * _DAY
+# A pulled file may change until it has left the look-back window. Its date may be that of the day after the one on
+# which it was fetched.
+_MARGIN = 2 * _DAY
+# Larger objects are read as fast as packed ones.
+_MAX_MEMBER_BYTES = 8 * 2**20
+# A packed object of so many bytes is not written again for late objects.
+_FULL_BYTES = 32 * 2**20
+
+
+class Packing(NamedTuple):
+    """What was done for a source."""
+
+    packed: int = 0
+    """Objects whose rows are in new packed objects."""
+    deleted: int = 0
+    """Objects that nobody reads any more."""
+    failed: dict[str, str] = {}
+    """By date and hour: why it could not be packed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HourPacker:
+    """Packs the hours of sources with `pack`."""
+
+    store: ObjectStore
+    files: FileCache
+    raw_bucket: str
+    update_table: UpdateTable
+    now: Callable[[], datetime]
+    writer: PackedWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Write with the same clock."""
+        object.__setattr__(self, "writer", PackedWriter(store=self.store, now=self.now))
+
+    def pack(self, source: Source, *, limit: timedelta) -> Packing:
+        """Pack the finished hours of the window, the newest day first, until `limit` has passed.
+
+        The next call continues: what is packed is not packed again. An hour that fails does not stop the others.
+        Raises `CloudError` if the source cannot be listed.
+        """
+        started = self.now()
+        newest, total = started - _WAIT - HOUR, Packing()
+        day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
+        window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
+        while day > started - window and self.now() < started + limit:
+            hours = (day + number * HOUR for number in range(24))
+            done = self._day(source, [partition_of(hour) for hour in hours if hour <= newest])
+            total = Packing(total.packed + done.packed, total.deleted + done.deleted, {**total.failed, **done.failed})
+            day -= _DAY
+        return total
+
+    def _day(self, source: Source, hours: Sequence[Partition]) -> Packing:
+        stored = list_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
+        by_hour = {hour: [*items] for hour, items in groupby(stored, key=_partition)}
+        wanted = {hour for hour, items in by_hour.items() if self._is_due(source, items)}
+        if not wanted:
+            return Packing()
+        try:
+            list_objects = partial(
+                objects_of_partitions, source.source, wanted, store=self.store, raw_bucket=self.raw_bucket
+            )
+            listing = consistent_listing(source, list_objects, files=self.files)
+        except DayChanged:
+            return Packing()  # files are being pulled: the next call packs the day
+        seen = {hour: [*items] for hour, items in groupby(listing.objects, key=_partition)}
+        packed, deleted, failed = 0, 0, dict[str, str]()
+        for hour in sorted(wanted):
+            try:
+                index = next((item for item in by_hour[hour] if item.uri.endswith(INDEX)), None)
+                packed += self._pack(source, hour, listing._replace(objects=seen.get(hour, [])), index)
+                deleted += self._delete(source, hour, by_hour[hour])
+            except SlackwaterError as error:
+                failed["T".join(hour)] = str(error)
+        return Packing(packed, deleted, failed)
+
+    def _is_due(self, source: Source, items: Sequence[StoredObject]) -> bool:
+        """Return whether anything may have to be done: a packed hour to which nothing has come is only listed."""
+        if source.pack is None:  # no caller has such a source
+            return False
+        packed = sum(item.uri.endswith(ENDING) for item in items)
+        has_index = any(item.uri.endswith(INDEX) for item in items)
+        others = len(items) - packed - has_index
+        return others > (0 if has_index else source.pack.max_objects) or packed > has_index
+
+    def _pack(self, source: Source, hour: Partition, listing: ConsistentListing, index: StoredObject | None) -> int:
+        """Pack an hour if it has too many small objects; return the number of objects in new packed objects.
+
+        `index` is what was listed of the index, before it is read: it is replaced only if that is still the same.
+        """
+        folder = partition_prefix(self.raw_bucket, source.source, hour)
+        before = read_index(self.store, folder) if index else ()
+        replaced = self._replaced(source, before, seen={item.uri for item in listing.objects})
+        stale = [each for each in before if any(item.uri in replaced for item in each.members)]
+        new = [item for item in listing.objects if self._is_packable(source, listing, item)]
+        if not stale and (source.pack is None or len(new) <= source.pack.max_objects):
+            return 0
+        full = [each for each in before if each not in stale and each.size >= _FULL_BYTES]
+        again = [item for each in before if each not in full for item in each.members if item.uri not in replaced]
+        members = sorted([*again, *new])
+        body = format_index([*full, *self.writer.write(folder, members)])
+        if index:
+            is_written = self.store.put_if_match(f"{folder}{INDEX}", body, etag=index.etag, metadata={})
+        else:
+            is_written = self.store.put_new(f"{folder}{INDEX}", body)
+        if not is_written:
+            return 0  # another process was faster
+        self.update_table(source.source, [hour])
+        return len(members)
+
+    def _replaced(self, source: Source, packed: Iterable[PackedObject], *, seen: Collection[str]) -> set[str]:
+        """Return the URIs of members of pulled files that readers do not see any more."""
+        unseen = {uri: found[0] for uri in members_of(packed) if uri not in seen and (found := version_of(uri))}
+        # If the record of a content was lost, its rows may count: they stay.
+        recorded = {content.id for content in self.files.contents(source.source, set(unseen.values()))}
+        return {uri for uri, content in unseen.items() if content in recorded}
+
+    def _is_packable(self, source: Source, listing: ConsistentListing, item: StoredObject) -> bool:
+        """Return whether an object may become a member: it is small, and its file does not change any more."""
+        if item.packed or item.size > _MAX_MEMBER_BYTES or named_rows(item.uri) is None:
+            return False
+        if version_of(item.uri) is None:
+            return True
+        # Without `pull` now, its files cannot change.
+        look_back = source.pull.lookback_days * _DAY + _MARGIN if source.pull else timedelta()
+        has_changed = listing.is_removed(item.uri) or listing.first_received_at(item.uri) is not None
+        return not has_changed and item.modified < self.now() - look_back
+
+    def _delete(self, source: Source, hour: Partition, stored: Sequence[StoredObject]) -> int:
+        """Delete what is stored of an hour and nobody reads any more; return the number of objects."""
+        folder, kept_since = partition_prefix(self.raw_bucket, source.source, hour), self.now() - KEPT
+        packed = read_index(self.store, folder)
+        old = members_of(each for each in packed if each.packed_at < kept_since)
+        unused = [item for item in stored if item.uri in old and item.modified < kept_since]
+        if unused:
+            self._check(packed, {item.uri for item in unused})
+        needed = {each.uri for each in packed}
+        others = [item for item in stored if item.uri.endswith(ENDING) and item.uri not in needed]
+        # After the index was read: if it was replaced since, this is the time of the later one.
+        head = self.store.head(f"{folder}{INDEX}") if others else None
+        if head is None or head.modified < kept_since:
+            unused += [item for item in others if item.modified < kept_since]
+        if unused:
+            # A table that still has them, because it missed a change, can be read again.
+            self.update_table(source.source, [hour])
+            self.store.delete([item.uri for item in unused])
+        return len(unused)
+
+    def _check(self, packed: Iterable[PackedObject], uris: set[str]) -> None:
+        """Raise `ObjectInvalid` if the packed objects with the rows of these members are not as they were written."""
+        for each in packed:
+            head = self.store.head(each.uri)
+            is_same = head is not None and (head.etag, head.size) == (each.etag, each.size)
+            if not is_same and any(item.uri in uris for item in each.members):
+                raise ObjectInvalid(
+                    f"{each.uri} is not as it was written: restore its first version (the bucket is versioned); no "
+                    "object of its members is deleted until then"
+                )
+
+
+def _partition(item: StoredObject) -> Partition:
+    return Partition(partition_value(item.uri, "date"), partition_value(item.uri, "hour"))

@@ -1,0 +1,125 @@
+"""A day of 86,400 objects with one event each, before and after they are packed, beside the same day in 24 objects."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import boto3
+import pyarrow as pa
+import pytest
+from botocore.config import Config
+
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.project.project import load_project
+from slackwater.receiver.writing.raw_writer import encode_parquet
+from slackwater.runs.packing.pack_hours import HourPacker
+from slackwater.runs.period import partition_of
+from slackwater.sources.event_schema import raw_schema
+from slackwater.sources.partitions import object_name, object_uri
+
+pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
+
+OBJECTS = int(os.environ.get("PACKED_OBJECTS", "86400"))
+MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+SMALL, LARGE = MIDNIGHT - timedelta(days=3), MIDNIGHT - timedelta(days=4)
+
+
+def put_day(cloud, start, objects):
+    """Store the same 86,400 events of a day in so many objects, as the receiver writes them."""
+    store, bucket = S3ObjectStore(cloud.client("s3")), cloud.outputs()["RawBucket"]
+    source = load_project(cloud.project).source("taps")
+    schema, events = raw_schema(source), OBJECTS // objects
+
+    def put(number):
+        first = number * events
+        times = [start + timedelta(microseconds=(first + n) * 86_400 * 10**6 // OBJECTS) for n in range(events)]
+        columns = {field.name: pa.nulls(events, field.type) for field in schema}
+        columns["id"] = pa.array([f"p{first + n}" for n in range(events)])
+        columns["value"] = pa.array(range(first, first + events), pa.int64())
+        for name in ("at", "_event_time", "_received_at"):
+            columns[name] = pa.array(times, schema.field(name).type)
+        columns["_batch_id"] = pa.array([f"{number:032x}"] * events)
+        uri = object_uri(bucket, "taps", partition_of(times[0]), object_name(f"{number:032x}", events))
+        store.put_new(uri, encode_parquet(pa.table(columns, schema=schema)))
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(put, range(objects)))
+
+
+def timed(cloud, *command):
+    """Run a command; return its document and the seconds that it took."""
+    began = time.monotonic()
+    document = cloud.json(*command)
+    return document, time.monotonic() - began
+
+
+def state_seconds(cloud, execution, name):
+    """Return the seconds of a state of an execution."""
+    pages = cloud.client("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=execution)
+    events = [event for page in pages for event in page["events"]]
+    entered = next(e for e in events if e.get("stateEnteredEventDetails", {}).get("name") == name)
+    exited = next(e for e in events if e.get("stateExitedEventDetails", {}).get("name") == name)
+    return (exited["timestamp"] - entered["timestamp"]).total_seconds()
+
+
+def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, capsys):
+    figures = {}
+
+    def run(label, start):
+        day = ("tap_totals", "--date", start.date().isoformat())
+        document, seconds = timed(cloud, "run", *day, "--force")
+        figures[label] = {
+            "run": round(seconds, 1),
+            "freeze": round(state_seconds(cloud, document["execution"], "Freeze inputs"), 1),
+        }
+        hours = "SELECT CAST(hour AS INT), count(*), sum(value)::BIGINT FROM raw.taps WHERE date = '{}' GROUP BY 1"
+        rows, seconds = timed(cloud, "query", f"{hours.format(start.date())} ORDER BY 1")
+        figures[label]["query"] = round(seconds, 1)
+        published = f"SELECT hour, taps, total FROM tap_totals WHERE date = '{start.date()}' ORDER BY hour"
+        each = OBJECTS // 24
+        expected = [[hour, each, sum(range(hour * each, (hour + 1) * each))] for hour in range(24)]
+        assert (cloud.query(published), rows["rows"]) == (expected, expected)
+
+    def manifest_digest(start):
+        document = cloud.json("history", "tap_totals", "--date", start.date().isoformat())
+        return document["versions"][-1]["run_id"]
+
+    put_day(cloud, LARGE, 24)
+    run("24 objects", LARGE)
+    put_day(cloud, SMALL, OBJECTS)
+    run("small objects", SMALL)
+    before = manifest_digest(SMALL)
+    began = time.monotonic()
+    # It takes longer than the client waits, which then calls again.
+    function = boto3.client(
+        "lambda",
+        endpoint_url=cloud.endpoint,
+        region_name=cloud.environment["AWS_REGION"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(read_timeout=900, retries={"total_max_attempts": 1}),
+    )
+    answer = json.load(function.invoke(FunctionName="slackwater-pack-objects")["Payload"])
+    figures["packing"] = round(time.monotonic() - began, 1)
+    assert answer["taps"]["packed"] == OBJECTS
+    run("packed", SMALL)
+    packer = HourPacker(
+        store=S3ObjectStore(cloud.client("s3")),
+        files=DynamoFileCache(cloud.client("dynamodb"), cloud.outputs()["FileTable"]),
+        raw_bucket=cloud.outputs()["RawBucket"],
+        update_table=lambda *_: None,
+        now=lambda: datetime.now(UTC) + timedelta(days=4),
+    )
+    assert packer.pack(load_project(cloud.project).source("taps"), limit=timedelta(hours=1)).deleted == OBJECTS
+    assert cloud.json("run", "tap_totals", "--date", SMALL.date().isoformat())["outcome"] == "unchanged"
+    run("packed, members deleted", SMALL)
+    run("24 objects again", LARGE)
+    # The identity of a run has the digest of its inputs.
+    assert manifest_digest(SMALL) == before
+    with capsys.disabled():
+        print(f"\n{OBJECTS:,} events: {json.dumps(figures, indent=2)}")

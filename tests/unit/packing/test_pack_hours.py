@@ -1,0 +1,378 @@
+"""Packed hours: what readers see never changes, whatever ends between two writes."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from slackwater.errors import ObjectInvalid, SlackwaterError
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.packing.event_reader import EventReader
+from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW
+from slackwater.runs.packing.pack_hours import HourPacker, Packing
+from slackwater.runs.period import partition_of
+from slackwater.sources.partitions import Partition
+from slackwater.storage import StoredObject
+from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
+from tests.fakes_receiver import MemoryStore, a_source
+from tests.fakes_state import MemoryState
+from tests.pulling import Setup, csv_of, row
+from tests.pushing import pushed_body
+from tests.reading import read_parquet
+
+pytestmark = pytest.mark.unit
+
+NOON = datetime(2013, 3, 11, 12, tzinfo=UTC)
+HOURS = {partition_of(datetime(2013, 3, 1, tzinfo=UTC) + timedelta(hours=number)) for number in range(24 * 30)}
+HOUR = timedelta(hours=1)
+
+
+class KeepingStore(MemoryStore):
+    """A store that also keeps all raw objects as they were written first, as if none was ever packed or deleted."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.first: dict[str, tuple[StoredObject, bytes]] = {}
+
+    def put(self, uri, body, *, metadata=None):
+        super().put(uri, body, metadata=metadata)
+        if uri.endswith(".parquet") and uri not in self.first:
+            head = self.head(uri)
+            self.first[uri] = StoredObject(uri, head.size, head.etag, head.modified), body
+
+
+class World(Setup):
+    """A source with pushed batches and pulled files, whose hours are packed above two objects."""
+
+    def __init__(self, files=None, **source):
+        super().__init__(files, a_source(pack={"max_objects": 2}, **source))
+        self.store, self.batches = KeepingStore(self.fuse, self.clock), []
+        self.clock.time = NOON + 26 * HOUR
+
+    def push(self, *events):
+        """Send one batch: ids and times of its events."""
+        body = "\n".join(json.dumps({"id": name, "at": at.isoformat()}) for name, at in events).encode()
+        self.batches.append(body)
+        self.send(body)
+
+    def send(self, body):
+        raw_writer = RawWriter(store=self.store, raw_bucket="raw")
+        receiver = Receiver(raw_writer=raw_writer, now=self.clock, put_rejected=MemoryState().put_rejected)
+        receiver.store(receiver.check(pushed_body(body), self.source))
+
+    def push_small(self, number, at=NOON):
+        for index in range(number):
+            self.push((f"{at:%d%H}-{index}-{len(self.batches)}", at + timedelta(seconds=index)))
+
+    def pack(self, using=lambda port: port) -> Packing:
+        packer = HourPacker(
+            store=using(self.store),
+            files=self.cache,
+            raw_bucket="raw",
+            update_table=lambda *_: None,
+            now=self.clock,
+        )
+        return packer.pack(self.source, limit=timedelta(minutes=13))
+
+    def listing(self):
+        def listed():
+            return objects_of_partitions(self.source.source, HOURS, store=self.store, raw_bucket="raw")
+
+        return consistent_listing(self.source, listed, files=self.cache).objects
+
+    def check(self):
+        """Compare what readers see with the objects as they were written."""
+        first = [item for item, _ in sorted(self.store.first.values())]
+        expected = consistent_listing(self.source, lambda: first, files=self.cache).objects
+        assert [item[:4] for item in self.listing()] == [item[:4] for item in expected]
+        reader = EventReader(self.store)
+        for item in self.listing():
+            table = next(iter(reader.blocks(item)))
+            if item.packed:
+                name = item.uri.rpartition("/")[2]
+                assert table[OBJECT].to_pylist() == [name] * len(table)
+                assert table[ROW].to_pylist() == [*range(len(table))]
+            assert without_nulls(table.drop([c for c in (OBJECT, ROW) if item.packed])) == without_nulls(
+                read_parquet(self.store.first[item.uri][1])
+            )
+
+    def ids_seen(self):
+        reader = EventReader(self.store)
+        return [name for item in self.listing() for table in reader.blocks(item) for name in table["id"].to_pylist()]
+
+    def stored(self, ending=".parquet"):
+        return [uri for uri in self.store.uris("/raw/source=") if uri.endswith(ending)]
+
+
+def without_nulls(table):
+    return [{name: value for name, value in each.items() if value is not None} for each in table.to_pylist()]
+
+
+def test_small_objects_of_a_finished_hour_are_packed_and_deleted_three_days_later():
+    world = World()
+    world.push_small(5)
+    before = world.listing()
+    assert world.pack() == Packing(packed=5)
+    assert len(world.stored(ENDING)) == 1
+    assert len(world.stored()) == 5
+    assert {item.packed.uri for item in world.listing()} == set(world.stored(ENDING))
+    assert [item[:4] for item in world.listing()] == [item[:4] for item in before]
+    world.clock.pass_by(days=3)
+    assert world.pack() == Packing()
+    world.clock.pass_by(seconds=1)
+    assert world.pack() == Packing(deleted=5)
+    assert world.stored() == []
+    world.check()
+    assert world.pack() == Packing()
+
+
+def test_hours_with_few_objects_hours_that_have_just_ended_and_large_objects_stay_as_they_are(monkeypatch):
+    world = World()
+    world.push_small(2)
+    world.push_small(3, NOON + 24 * HOUR)
+    world.clock.time = NOON + 26 * HOUR - timedelta(seconds=1)
+    assert world.pack() == Packing()
+    world.clock.pass_by(seconds=1)
+    monkeypatch.setattr("slackwater.runs.packing.pack_hours._MAX_MEMBER_BYTES", 10)
+    assert world.pack() == Packing()
+    monkeypatch.undo()
+    assert world.pack() == Packing(packed=3)
+
+
+def test_late_objects_are_packed_with_the_others_when_there_are_enough():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.push_small(2)
+    assert world.pack() == Packing()
+    world.check()
+    world.push_small(1)
+    assert world.pack() == Packing(packed=6)
+    world.check()
+    assert {item.packed.uri for item in world.listing()} < set(world.stored(ENDING))
+    world.clock.pass_by(days=4)
+    assert world.pack() == Packing(deleted=6 + 1)
+    assert len(world.stored("")) == 2  # the packed object and the index
+    world.check()
+
+
+def test_full_packed_objects_are_not_written_again(monkeypatch):
+    world = World()
+    world.push_small(3)
+    world.pack()
+    monkeypatch.setattr("slackwater.runs.packing.pack_hours._FULL_BYTES", 1)
+    world.push_small(3)
+    assert world.pack() == Packing(packed=3)
+    assert len({item.packed.uri for item in world.listing()}) == 2
+    world.check()
+
+
+def test_rows_that_do_not_fit_into_memory_become_several_packed_objects(monkeypatch):
+    monkeypatch.setattr("slackwater.runs.packing.write_packed.MAX_BYTES", 1)
+    monkeypatch.setattr("slackwater.runs.packing.write_packed._READ_OBJECTS", 2)
+    world = World()
+    world.push_small(5)
+    world.pack()
+    assert len(world.stored(ENDING)) == 3
+    world.check()
+
+
+def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.clock.pass_by(days=4)
+    world.pack()
+    for body in world.batches:
+        world.send(body)
+    assert len(world.stored()) == 3
+    world.check()
+    world.clock.pass_by(days=4)
+    assert world.pack().deleted == 3
+    world.check()
+
+
+def test_a_packed_hour_to_which_nothing_has_come_is_only_listed():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.clock.pass_by(days=4)
+    world.pack()
+    world.store.get = world.store.head = lambda uri: pytest.fail(f"{uri} is read")
+    assert world.pack() == Packing()
+
+
+FILES = {f"things-2013-03-1{n}.csv": csv_of(row(f"f{n}")) for n in range(3)}
+
+
+def test_pulled_files_are_packed_when_they_have_left_the_look_back_window():
+    """A file may be dated a day after its arrival."""
+    world = World(FILES)
+    world.pull(date(2013, 3, 12))
+    assert len(world.stored()) == 3
+    world.clock.pass_by(days=world.source.pull.lookback_days + 2)
+    assert world.pack() == Packing()
+    world.clock.pass_by(seconds=1)
+    assert world.pack() == Packing(packed=3)
+    world.check()
+
+
+def test_the_object_of_a_changed_file_is_never_packed():
+    world = World(FILES)
+    world.pull(date(2013, 3, 12))
+    world.clock.pass_by(hours=1)
+    world.partner.files = {**FILES, "things-2013-03-12.csv": csv_of(row("f2"), row("g"))}
+    world.pull(date(2013, 3, 12))
+    world.push_small(3)
+    world.clock.pass_by(days=10)
+    assert world.pack() == Packing(packed=5)
+    world.check()
+
+
+def test_a_member_whose_file_is_read_again_is_left_out_of_new_packed_objects():
+    world = World(FILES)
+    world.pull(date(2013, 3, 12))
+    world.clock.pass_by(days=10)
+    world.pack()
+    world.clock.pass_by(days=4)
+    world.pack()
+    assert world.stored() == []
+    world.partner.files = {**FILES, "things-2013-03-11.csv": csv_of(row("f1"), row("g"))}
+    world.pull(date(2013, 3, 12))
+    world.check()
+    assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
+    assert world.pack() == Packing(packed=2)
+    world.check()
+    assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
+
+
+def test_members_stay_if_the_records_of_their_files_were_lost():
+    world = World(FILES)
+    world.pull(date(2013, 3, 12))
+    world.clock.pass_by(days=10)
+    world.pack()
+    contents = {**world.cache.saved_contents}
+    world.cache.saved_contents.clear()
+    assert world.listing() == []
+    assert world.pack() == Packing()
+    world.push_small(3)
+    world.pack()
+    world.clock.pass_by(days=4)
+    world.pack()
+    world.cache.saved_contents |= contents
+    world.check()
+    assert len(world.listing()) == 6
+
+
+def test_objects_of_members_stay_while_the_packed_object_is_not_as_it_was_written():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.clock.pass_by(days=4)
+    (uri,) = world.stored(ENDING)
+    kept = world.store.objects.pop(uri)
+    failed = world.pack().failed
+    assert list(failed) == ["2013-03-11T12"]
+    assert f"{uri} is not as it was written: restore its first version" in failed["2013-03-11T12"]
+    assert len(world.stored()) == 3
+    world.store.objects[uri] = kept
+    assert world.pack() == Packing(deleted=3)
+
+
+def test_an_object_with_other_rows_than_its_name_says_fails_its_hour_only():
+    world = World()
+    world.push_small(3)
+    world.push_small(3, NOON + HOUR)
+    uri = next(iter(world.stored()))
+    wrong = uri.replace("-1.parquet", "-2.parquet")
+    world.store.objects[wrong] = world.store.objects.pop(uri)
+    packing = world.pack()
+    assert packing.packed == 3
+    assert packing.failed == {"2013-03-11T12": f"{wrong} has 1 rows: it was not written by the receiver (remove it)"}
+
+
+def test_an_index_that_is_not_readable_is_an_error():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    (index,) = world.stored(INDEX)
+    for body in (b"", b"{}", b'{"objects": [{"name": "x"}]}', b"[1]"):
+        world.store.objects[index] = body, {}
+        with pytest.raises(ObjectInvalid, match=rf"{INDEX} is not readable .*: restore its former version"):
+            world.listing()
+
+
+def test_of_two_processes_that_pack_an_hour_one_does():
+    world = World()
+    world.push_small(4)
+    overtaken = Process(WriteFault(2, "is overtaken"), meanwhile=world.pack)
+    assert world.pack(overtaken.using) == Packing()
+    world.check()
+    assert len({item.packed.uri for item in world.listing()}) == 1
+    world.clock.pass_by(days=4)
+    assert world.pack().deleted == 4 + 1
+    world.check()
+
+
+def test_the_time_limit_ends_a_call_and_the_next_one_continues():
+    world = World()
+    for day in range(3):
+        world.push_small(3, NOON - day * 24 * HOUR)
+    update = []
+    packer = HourPacker(
+        store=world.store,
+        files=world.cache,
+        raw_bucket="raw",
+        update_table=lambda *change: update.append(change) or world.clock.pass_by(minutes=8),
+        now=world.clock,
+    )
+    assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=6)
+    assert update == [("things", [Partition("2013-03-11", "12")]), ("things", [Partition("2013-03-10", "12")])]
+    assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_readers_see_the_same_whatever_happens(seed):
+    """Pushes, retries, pulls, changed files, and processes that end or fail at any write."""
+    chosen = random.Random(seed)  # noqa: S311 - reproducible examples
+    world = World()
+    for step in range(40):
+        match chosen.randrange(9):
+            case 0 | 1:
+                at = world.clock().replace(minute=0, second=0) - chosen.randrange(72) * HOUR
+                times = [at + chosen.randrange(2) * HOUR for _ in range(chosen.randint(1, 4))]
+                world.push(*((f"{step}-{n}", time) for n, time in enumerate(times)))
+            case 2:
+                world.push_small(3, NOON + chosen.randrange(3) * HOUR)
+            case 3 if world.batches:
+                world.send(chosen.choice(world.batches))
+            case 4:
+                name, at = f"things-2013-03-1{chosen.randrange(3)}.csv", NOON + chosen.randrange(3) * HOUR
+                rows = (row(f"{step}-{n}", at.isoformat()) for n in range(chosen.randint(1, 3)))
+                world.partner.files = {**world.partner.files, name: csv_of(*rows)}
+                # A person may pull an old window again.
+                world.pull(chosen.choice([date(2013, 3, 12), world.clock().date()]))
+            case 5:
+                world.remove_stale()
+            case 6:
+                world.clock.pass_by(hours=chosen.randrange(60))
+            case _:
+                fault = WriteFault(chosen.randint(1, 6), chosen.choice(FAULT_TYPES))
+                process = Process(fault, meanwhile=world.pack)
+                try:
+                    world.pack(process.using)
+                except SlackwaterError:
+                    assert process.has_ended or process.is_fault_reached
+        world.check()
+    world.clock.pass_by(days=12)
+    for _ in range(3):
+        world.clock.pass_by(days=4)
+        world.pack()
+        world.remove_stale()
+        world.check()
