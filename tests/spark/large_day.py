@@ -110,7 +110,7 @@ class LargeDay:
 
     def add(self, rows: int, *, shops: int = 9) -> None:
         """Add an object with generated events of one hour."""
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         first, path = sum(item.rows for item in self.objects), self.folder / f"{len(self.objects)}.parquet"
         duckdb.execute(WRITE.format(first=first, rows=rows, shops=shops, path=path))
         known = {"uri": f"file://{path}", "etag": path.name, "bytes": path.stat().st_size, "rows": rows, "arrived": NOW}

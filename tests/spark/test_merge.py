@@ -31,7 +31,7 @@ from tests.spark.large_day import (
 
 @pytest.fixture
 def day(spark, stores, tmp_path):
-    return LargeDay(spark, stores, project_of({**CHAIN, "grouped": AGGREGATE}), tmp_path / "raw")
+    return LargeDay(spark, stores, project_of({**CHAIN, "grouped": AGGREGATE}), tmp_path / "raw" / "source=sales")
 
 
 @pytest.mark.usefixtures("way")

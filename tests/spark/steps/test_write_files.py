@@ -380,7 +380,7 @@ def test_columns_that_a_format_cannot_hold(context: StepContext) -> None:
 
 
 def test_paths_are_confined(context: StepContext, numbers: DataFrame) -> None:
-    for path in ("../a.csv", "s3://other/a.csv", "/tmp/a.csv", "a/*.csv", "{hour}.csv"):
+    for path in ("../a.csv", "s3://other/a.csv", "/tmp/a.csv", "a/*.csv", "{week}.csv"):
         with pytest.raises(ValidationError, match="path"):
             write_csv.WriteCsv.model_validate({"path": path})
     with pytest.raises(DefinitionError, match="a file is expected, and not a folder"):
