@@ -26,7 +26,7 @@ _WRITES = frozenset(
         "remove_late_day",
     }
     | {"remove_unchanged_late_day", "publish", "write", "commit"}
-    | {"put_wait", "save_unmet", "remove_wait", "succeed", "fail"}
+    | {"put_wait", "save_unmet", "remove_wait", "succeed", "fail", "put_verdicts"}
 )
 
 

@@ -45,6 +45,7 @@ from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import Publication, Run, RunState
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
@@ -257,24 +258,31 @@ class LateWorld(World):
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
         """Do the job of a frozen run, and record its outcome; return whether it has published."""
         recorder = RunRecorder(
-            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day
-        )
+            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day,
+            verdicts=self.pipeline_verdicts_of(process),
+        )  # fmt: skip
         try:
             self.job(run, outcome, process, restore)
-            _repeated(lambda: recorder.record_published(run))
+            _repeated(lambda: recorder.end_published(run))
             record = self.table.run(run.pipeline, run.date, run.attempt)
             self.table.save_cost(
                 record.model_copy(update={"cost": RunCost(usd=USD_PER_ROW * record.run.rows, complete=True)})
             )
         except SlackwaterError as error:
             cause = str(error)
-            _repeated(lambda: recorder.record_failure(run, error="States.TaskFailed", cause=cause))
+            _repeated(lambda: recorder.end_failed(run, error="States.TaskFailed", cause=cause, retried=True))
             return False
         return True
 
     def job(self, run: Run, outcome: str, process: Process, restore: int = 0) -> None:
-        """Publish the rows of the run's manifest, or of the version that it restores. Raises `CloudError`."""
+        """Publish the rows of the run's manifest, or of the version that it restores. Raises `CloudError`.
+
+        The outcome `refuses NAME` is that of a rule of severity `invalidate` about this input.
+        """
         store, warehouse = process.using(self.store), process.using(self.warehouse)
+        if outcome.startswith("refuses "):
+            self.refuse(run, outcome.removeprefix("refuses "))
+            raise CloudError(outcome)
         if outcome in {"refused", "failed"}:
             store.put(failure_uri(run.prefix), b"AuditFailed: 1 row" if outcome == "refused" else b"SparkException: x")
             raise CloudError(outcome)
@@ -367,7 +375,7 @@ class LateWorld(World):
             checker=checker, tables=TableNotifier(table=table, outbox=tables),
             definitions=DefinitionNotifier(project=self.project, table=table, outbox=definitions),
             arrivals=lambda messages: None, event_counts=MemoryEventCounts(), costs=NoCosts(),
-            update_table=lambda *_: None, fold_states=lambda *_: None, verdicts=self.pipeline_verdicts,
+            update_table=lambda *_: None, fold_states=lambda *_: None, verdicts=self.pipeline_verdicts_of(process),
             put_metric=lambda *_, **__: None, warn=lambda *_, **__: None,
         )  # fmt: skip
 
@@ -420,6 +428,13 @@ class LateWorld(World):
     def _notifier(self, process: Process) -> Notifier:
         store, table = process.using(self.store), process.using(self.table)
         return Notifier(store=store, table=table, outbox=self._outbox(process, self._alarm))
+
+    def pipeline_verdicts_of(self, process: Process) -> PipelineVerdicts:
+        """The verdicts of the pipeline, given by a process that may end."""
+        return PipelineVerdicts(
+            store=process.using(self.store), runs=process.using(self.table), table=process.using(self.verdicts),
+            wake=lambda *_: None,
+        )  # fmt: skip
 
     def hold_decisions_of(self, process: Process) -> HoldDecisions:
         """The decisions of a person whose process may end."""
