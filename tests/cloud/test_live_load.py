@@ -133,7 +133,7 @@ class Played:
     date: str
     sent: Sent
     starts: list[tuple[datetime, str]]
-    """When each run was started, and its execution."""
+    """When each run but the first one was started, and its execution."""
     versions: list[Version]
     killed: dict[str, int]
 
@@ -157,6 +157,9 @@ def played(cloud, tmp_path_factory) -> Played:
         starts.append((datetime.now(UTC), start(cloud, machine, scheduled(cloud, ScheduledWork.LIVE, date))))
 
     count, kills = int(EVENTS // BATCH * SECONDS / 300), None
+    # The day is running: its workers are ready, and it has a version.
+    sent.batch(count + 1)
+    ended(cloud, start(cloud, machine, scheduled(cloud, ScheduledWork.LIVE, date)))
     feed_start = time.monotonic()
 
     def send(sender: int) -> None:

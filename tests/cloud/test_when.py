@@ -29,20 +29,20 @@ DATE = START.date().isoformat()
 
 @pytest.fixture(scope="module")
 def post(cloud, arrivals):
-    """Post events of a source, a report that it has sent so many of them in the first hour, and no others, or a verdict
-    about that hour."""
+    """Post events of a source, a report that it has sent so many of them in a window, and no others, or a verdict about
+    the first hour."""
     names = ("beacons", "signals")
     sources = [argument for name in names for argument in ("--source", name)]
     token = cloud.json("token", "create", "waiting", *sources)["token"]
     url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources"
 
-    def post(source, *values, sent=None, quality=None, at=START + timedelta(minutes=2)):
+    def post(source, *values, sent=None, quality=None, at=START + timedelta(minutes=2), window=START, through=END):
         at = at.isoformat()
         events = [{"id": f"w{value}", "value": value, "at": at} for value in values]
         report = {
             "as_of": datetime.now(UTC).isoformat(),
-            "through": END.isoformat(),
-            "counts": {START.isoformat(): sent},
+            "through": through.isoformat(),
+            "counts": {window.isoformat(): sent},
         }
         path, body = ("events", events) if sent is None else ("counts", report)
         if quality:
@@ -202,6 +202,44 @@ def test_the_open_day_is_published_again_when_events_come(cloud, post):
     assert {snapshot.summary["slackwater.through"] for snapshot in tags.values()} == {through.isoformat()}
     [missing] = cloud.json("why", AFTER, "--date", today)["wait"]["unmet"]
     assert missing["text"] == f"{PIPELINE} has not published {today} of 1 day"
+
+
+def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cloud, post):
+    """After the test before, whose events are of the same day."""
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    wait_for(lambda: timedelta(minutes=11) < datetime.now(UTC) - day < timedelta(hours=23, minutes=55), 700)
+    window = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
+    window -= timedelta(minutes=window.minute % 10)
+    of_window = {"window": window, "through": window + timedelta(minutes=10)}
+    machine, states = cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, cloud.client("stepfunctions")
+
+    def executions():
+        """Return those that no test has named."""
+        found = states.list_executions(stateMachineArn=machine)["executions"]
+        return [item["executionArn"] for item in found if "live" in item["name"]]
+
+    def stored():
+        """Return the beacons of the window by its stored state, with duplicates."""
+        [found] = cloud.json("state", "beacons", "--from", day.date().isoformat(), "--to", day.date().isoformat())
+        windows = [item for period in found["periods"] for item in period["windows"]]
+        return [item["stored"] for item in windows if datetime.fromisoformat(item["start"]) == window]
+
+    post("signals", sent={"w1": 0, "w2": 0}, **of_window)
+    post("beacons", 40, 50, at=window)
+    post("beacons", sent=3, **of_window)
+    wait_for(lambda: stored() == [2])
+    assert executions() == []
+    post("beacons", 60, at=window + timedelta(minutes=1))
+    wait_for(executions)
+    [execution] = executions()
+    assert ended(cloud, execution)["outcome"] == "published"
+    sql = f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{day.date()}' ORDER BY kind"
+    assert cloud.query(sql) == [["beacons", 6, 210], ["signals", 1, 5]]
+    post("beacons", sent=3, **of_window)
+    # More events of the window, and one of them again.
+    post("beacons", 60, 70, at=window + timedelta(minutes=1))
+    wait_for(lambda: stored() == [5])
+    assert executions() == [execution]
 
 
 def test_the_last_run_of_a_day_makes_its_provisional_version_the_published_one(cloud, post):

@@ -13,6 +13,7 @@ from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.receiver.event_counts import EventCount
 from slackwater.receiver.pull.plan import MAX_ITEMS
+from slackwater.sources.partitions import Partition, object_name, object_uri
 from tests.cloud.alarms.aws_commands import commands_of
 from tests.cloud.alarms.drill import (
     DAY,
@@ -189,6 +190,26 @@ def test_an_alarm_fires_when_the_tables_of_raw_events_do_not_follow(cloud, state
     log, *_ = runbook("raw-tables")
     assert "nowhere" in log
     assert until(lambda: messages.of(WARNING, "raw-tables"))
+
+
+@causes("pack-objects", artificial="the local cloud writes no metrics of functions")
+def test_an_alarm_fires_when_objects_of_an_hour_cannot_be_packed(cloud, state, messages, runbook):
+    s3, raw, function = cloud.client("s3"), cloud.outputs()["RawBucket"], "slackwater-pack-objects"
+    partition = Partition((datetime.now(UTC) - timedelta(days=5)).date().isoformat(), "05")
+    uris = [object_uri(raw, "taps", partition, object_name(f"{number:032x}", 1)) for number in range(11)]
+    keys = [uri.removeprefix(f"s3://{raw}/") for uri in uris]
+    for key in keys:
+        s3.put_object(Bucket=raw, Key=key, Body=b"no Parquet")
+    response = cloud.client("lambda").invoke(FunctionName=function)
+    assert f"1 hours could not be packed: taps {partition.date}T05: " in json.load(response["Payload"])["errorMessage"]
+    for key in keys:
+        s3.delete_object(Bucket=raw, Key=key)
+    failed = {"MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": function}]}
+    cloud.client("cloudwatch").put_metric_data(Namespace="AWS/Lambda", MetricData=[{**failed, "Value": 3}])
+    assert until(lambda: state("pack-objects") == "ALARM")
+    log, *_ = runbook("pack-objects")
+    assert f"taps {partition.date}T05" in log
+    assert until(lambda: messages.of(WARNING, "pack-objects"))
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_every_alarm_of_the_deployment_has_a_test_that_causes_it(cloud):
     kinds = {next((name.removesuffix(of) for of in subjects if name.endswith(of)), name) for name in alarms}
     assert kinds | {"monitor-missing"} == set(drill)
     artificial = {alarm for alarm, test in drill.items() if test.artificial}
-    assert artificial == {"monitor-missing", "raw-tables", "stale-objects"}
+    assert artificial == {"monitor-missing", "pack-objects", "raw-tables", "stale-objects"}
 
 
 def test_an_alarm_of_a_composite_alarm_sends_no_message_itself(cloud, messages):
