@@ -196,8 +196,10 @@ class ReceiverStack(FunctionStack):
             description="Packs the small objects of finished hours",
             environment={**self._raw, **storage.variables("FILE_TABLE")},
             timeout=Duration.minutes(15),
-            # The rows of a packed object are in memory: 256 MB, and as much again while they are written.
+            # The rows of a packed object are in memory: 256 MB, and as much again while they are written. Those of
+            # earlier packed objects of the hour are on disk.
             memory_mb=1769,
+            disk_mb=4096,
         )
         Tags.of(function.role).add(DELETES_RAW, "true")
         grants.find_objects(function.role, storage.raw, "raw/")

@@ -280,10 +280,25 @@ def test_figures(cloud, played, capsys):
         "killed": played.killed,
         "window to publication": seconds(waited),
         "event to publication": seconds(ages),
+        "in a state": {name: seconds(each) for name, each in state_times(cloud, played).items() if len(each) > 1},
         "USD of a run": {"median": median(usd), "sum": sum(usd), "runs": len(usd)},
     }
     with capsys.disabled():
         print(f"\n{json.dumps(document, indent=2)}")
+
+
+def state_times(cloud, played: Played) -> dict[str, list[timedelta]]:
+    """Return how long the executions were in each of their states."""
+    found: dict[str, list[timedelta]] = {}
+    for _, execution in played.starts:
+        history = cloud.client("stepfunctions").get_execution_history(executionArn=execution, maxResults=1000)
+        entered: dict[str, datetime] = {}
+        for event in history["events"]:
+            if "stateEnteredEventDetails" in event:
+                entered[event["stateEnteredEventDetails"]["name"]] = event["timestamp"]
+            elif name := event.get("stateExitedEventDetails", {}).get("name"):
+                found.setdefault(name, []).append(event["timestamp"] - entered[name])
+    return found
 
 
 def seconds(values: list[timedelta]) -> dict[str, float]:

@@ -144,16 +144,19 @@ class Warehouse:
 
         `_date` and `_hour` are the UTC partition as strings, `_object` is the name of the object, and
         `_first_received_at` the value in `first_received` for its URI, or null. Only of packed objects with rows of
-        other objects as well, rows are read before the query reads them.
+        other objects as well, or with such a value, rows are read before the query reads them.
         """
         own, members = list[str](), dict[PackedRows, dict[str, int]]()
         for item in objects:
             if item.packed:
-                rows = members.setdefault(item.packed._replace(first=0, rows=0), {})
-                rows[item.uri.rpartition("/")[2]] = item.packed.rows
+                members.setdefault(item.packed._replace(first=0, rows=0), {})[item.uri] = item.packed.rows
             else:
                 own.append(item.uri)
-        whole = [each.uri for each, rows in members.items() if sum(rows.values()) == each.total]
+        whole = [
+            each.uri
+            for each, rows in members.items()
+            if sum(rows.values()) == each.total and not any(uri in first_received for uri in rows)
+        ]
         no_time, columns = ds.field("_first_received_at").is_null(), pa.schema([*schema, *_LOCATION_COLUMNS])
 
         def place(uri: str) -> ds.Expression:
@@ -164,15 +167,16 @@ class Warehouse:
             time = no_time if at is None else ds.field("_first_received_at") == pa.scalar(at, TIMESTAMP)
             return place(uri) & (ds.field(OBJECT) == uri.rpartition("/")[2]) & time
 
-        # No object of a changed file is packed, so no member has such a time.
         files = self._files([*own, *whole], columns, [*map(of_object, own), *(place(uri) & no_time for uri in whole)])
-        parts = [
-            self._files([each.uri], columns, [place(each.uri) & no_time]).to_table(
-                filter=ds.field(OBJECT).isin([*rows])
-            )
-            for each, rows in members.items()
-            if each.uri not in whole
-        ]
+
+        def part(packed: PackedRows, uris: Iterable[str]) -> pa.Table:
+            times = {uri.rpartition("/")[2]: first_received.get(uri) for uri in uris}
+            found = self._files([packed.uri], columns, [place(packed.uri) & no_time])
+            table = found.to_table(filter=ds.field(OBJECT).isin([*times]))
+            received = pa.array([times[name] for name in table[OBJECT].to_pylist()], TIMESTAMP)
+            return table.set_column(table.column_names.index("_first_received_at"), "_first_received_at", received)
+
+        parts = [part(each, rows) for each, rows in members.items() if each.uri not in whole]
         return ds.dataset([files, ds.dataset(parts)]) if parts else files
 
     def _files(self, uris: Iterable[str], schema: pa.Schema, partitions: list[ds.Expression]) -> ds.Dataset:

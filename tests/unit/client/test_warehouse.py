@@ -161,6 +161,12 @@ def test_a_query_reads_the_same_rows_of_packed_objects(tmp_path, event_id):
         sum(named_rows(item.uri) for item in seen),
         {*events.to_table()["_object"].to_pylist()},
     )
+    # The content of another file is that of a member now, and was received earlier.
+    times = {item.uri: NOW for item in seen[:1]}
+    table = cloud.tables.warehouse.partitions(seen, raw_schema(cloud.source), first_received=times).to_table()
+    of_first = table["_object"].to_pylist().count(seen[0].uri.rpartition("/")[2])
+    assert (table.num_rows, table["_first_received_at"].to_pylist().count(NOW)) == (rows, of_first)
+    assert of_first == named_rows(seen[0].uri)
 
 
 def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path):

@@ -13,8 +13,10 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.packing import pack_hours
+from slackwater.runs.packing.event_files import event_files
 from slackwater.runs.packing.event_reader import EventReader
-from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW
+from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW, read_index
 from slackwater.runs.packing.pack_hours import HourPacker, Packing
 from slackwater.runs.period import partition_of
 from slackwater.sources.partitions import Partition
@@ -53,6 +55,8 @@ class World(Setup):
     def __init__(self, files=None, **source):
         super().__init__(files, a_source(pack={"max_objects": 2}, **source))
         self.store, self.batches = KeepingStore(self.fuse, self.clock), []
+        self.frozen = []
+        """When runs have listed their inputs, and these."""
         self.clock.time = NOON + 26 * HOUR
 
     def push(self, *events):
@@ -102,12 +106,27 @@ class World(Setup):
                 read_parquet(self.store.first[item.uri][1])
             )
 
+        self.runs_find_their_inputs()
+
+    def runs_find_their_inputs(self):
+        """Those that were frozen in the last three days."""
+        self.frozen = [item for item in self.frozen if item[0] >= self.clock() - timedelta(days=3)]
+        for _, listing in self.frozen:
+            files = event_files(self.store, {item.uri: item.size for item in listing})
+            assert {file.uri for file in files} <= self.store.objects.keys()
+        self.frozen.append((self.clock(), self.listing()))
+
     def ids_seen(self):
         reader = EventReader(self.store)
         return [name for item in self.listing() for table in reader.blocks(item) for name in table["id"].to_pylist()]
 
     def stored(self, ending=".parquet"):
         return [uri for uri in self.store.uris("/raw/source=") if uri.endswith(ending)]
+
+
+def read_index_of(world):
+    (index,) = world.stored(INDEX)
+    return read_index(world.store, index.removesuffix(INDEX))
 
 
 def without_nulls(table):
@@ -247,7 +266,11 @@ def test_a_member_whose_file_is_read_again_is_left_out_of_new_packed_objects():
     world.pull(date(2013, 3, 12))
     world.check()
     assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
-    assert world.pack() == Packing(packed=2)
+    # A run that has listed its inputs before still reads them.
+    assert world.pack() == Packing()
+    world.check()
+    world.clock.pass_by(days=3, seconds=1)
+    assert world.pack().packed == 2
     world.check()
     assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
 
@@ -306,6 +329,66 @@ def test_an_index_that_is_not_readable_is_an_error():
         world.store.objects[index] = body, {}
         with pytest.raises(ObjectInvalid, match=rf"{INDEX} is not readable .*: restore its former version"):
             world.listing()
+
+
+def test_an_index_that_is_not_readable_fails_its_hour_only():
+    world = World()
+    world.push_small(3)
+    world.pack()
+    (index,) = world.stored(INDEX)
+    world.store.objects[index] = b"", {}
+    world.push_small(1)
+    world.push_small(3, NOON + HOUR)
+    packing = world.pack()
+    assert (packing.packed, list(packing.failed)) == (3, ["2013-03-11T12"])
+    assert "members.json is not readable" in packing.failed["2013-03-11T12"]
+
+
+def test_of_two_processes_that_pack_late_objects_one_does(monkeypatch):
+    """The second one has listed them before the first one writes the index, and reads the index after it."""
+    world = World()
+    world.push_small(3)
+    world.pack()
+    world.push_small(3)
+    read = pack_hours.read_index
+
+    def read_after_the_other_one(store, folder):
+        monkeypatch.setattr(pack_hours, "read_index", read)
+        assert world.pack() == Packing(packed=6)
+        return read(store, folder)
+
+    monkeypatch.setattr(pack_hours, "read_index", read_after_the_other_one)
+    assert world.pack() == Packing()
+    world.check()
+
+
+def test_each_packed_object_is_read_once_in_any_order_of_its_members(monkeypatch):
+    monkeypatch.setattr("slackwater.runs.packing.write_packed.MAX_BYTES", 1)
+    monkeypatch.setattr("slackwater.runs.packing.write_packed._READ_OBJECTS", 3)
+    world = World()
+    world.push_small(6)
+    world.push_small(6, NOON + HOUR)
+    world.pack()
+    listing, read, get = world.listing(), [], world.store.get
+    monkeypatch.setattr(world.store, "get", lambda uri: read.append(uri) or get(uri))
+    reader = EventReader(world.store)
+    for hour in ("hour=12/", "hour=13/"):
+        items = [item for item in listing if hour in item.uri]
+        in_turns = [item for pair in zip(items[:3], items[3:], strict=True) for item in pair]
+        ids = {item.uri: table["id"].to_pylist() for item in in_turns for table in reader.blocks(item, ["id"])}
+        assert ids == {item.uri: read_parquet(world.store.first[item.uri][1])["id"].to_pylist() for item in items}
+    assert sorted(read) == sorted(world.stored(ENDING))
+    assert len(read) == 4
+
+
+def test_objects_are_read_in_groups_of_few_rows(monkeypatch):
+    monkeypatch.setattr("slackwater.runs.packing.write_packed._READ_ROWS", 2)
+    monkeypatch.setattr("slackwater.runs.packing.write_packed.MAX_BYTES", 1)
+    world = World()
+    world.push_small(5)
+    world.pack()
+    assert sorted(len(rows.members) for rows in read_index_of(world)) == [1, 2, 2]
+    world.check()
 
 
 def test_of_two_processes_that_pack_an_hour_one_does():

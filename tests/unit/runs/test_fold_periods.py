@@ -113,7 +113,8 @@ def test_the_facts_of_packed_objects_are_read_again(event_id):
         push(world, (minute, "a"), (minute + 5, f"b{minute}"))
     report(world, {0: 4, 5: 4})
     world.handle_all()
-    before, objects = state(world), world.store.uris(".parquet")
+    before, objects, facts = state(world), world.store.uris(".parquet"), {**world.table.parts}
+    first = world.store.get(objects[0])
     world.now += timedelta(hours=3)
     packer = HourPacker(
         store=world.store, files=world.cache, raw_bucket="raw", update_table=lambda *_: None, now=lambda: world.now
@@ -128,6 +129,12 @@ def test_the_facts_of_packed_objects_are_read_again(event_id):
     assert state(world)._replace(version=0, announced=0) == before._replace(version=0, announced=0)
     [file] = json.loads(world.store.get(world.changes[-1].files))["files"]
     assert (file["uri"].endswith(ENDING), file["events"], len(file["members"])) == (True, 8, 4)
+    # A batch is sent again: the packed object has its first rows, and says when they came.
+    world.now += timedelta(days=4)
+    world.store.put(objects[0], first)
+    world.send_event_of(objects[0])
+    world.handle_all()
+    assert world.table.parts == facts
 
 
 def test_a_message_about_an_object_reads_the_coverage_once_for_each_hour(monkeypatch):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from threading import Lock
 
 import pyarrow as pa
@@ -18,18 +20,21 @@ MAX_BYTES = 64 * 2**20
 
 
 class EventReader:
-    """Reads objects. It keeps the columns of the packed object that it has read last: its members follow each other."""
+    """Reads objects. It reads each packed object once, and keeps those of one partition on the local disk.
+
+    Members may be read in any order: events are counted in the order of their arrival, which changes between the packed
+    objects of an hour with each member.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store, self._lock = store, Lock()
-        self._last: tuple[str, frozenset[str] | None] | None = None
-        self._table = pa.table({})
+        self._store, self._lock, self._folder = store, Lock(), ""
+        self._tables: dict[tuple[str, frozenset[str] | None], pa.Table] = {}
 
     def blocks(self, item: StoredObject, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
         """Yield the events of an object in blocks, with those of the columns that it has; None for all of them.
 
-        Only the row group of the current block is in memory, or all rows of a packed object. Raises `ObjectInvalid`
-        for an object that is not Parquet, `ObjectMissing`, `CloudError`.
+        Only the row group of the current block is in memory. Raises `ObjectInvalid` for an object that is not Parquet,
+        `ObjectMissing`, `CloudError`, and `OSError` when the disk is full.
         """
         if item.packed:
             wanted = None if columns is None else frozenset(columns)
@@ -40,10 +45,13 @@ class EventReader:
     def _columns_of(self, packed: PackedRows, columns: frozenset[str] | None) -> pa.Table:
         # Threads that need the same object wait for the one that reads it.
         with self._lock:
-            if self._last != (packed.uri, columns):
-                self._table = pa.concat_tables(self._read(packed.uri, packed.size, columns)).combine_chunks()
-                self._last = packed.uri, columns
-            return self._table
+            folder = packed.uri.rpartition("/")[0]
+            if folder != self._folder:
+                self._folder = folder
+                self._tables.clear()
+            if (packed.uri, columns) not in self._tables:
+                self._tables[packed.uri, columns] = _on_disk(self._read(packed.uri, packed.size, columns))
+            return self._tables[packed.uri, columns]
 
     def _read(self, uri: str, size: int, columns: Collection[str] | None) -> Iterator[pa.Table]:
         try:
@@ -55,6 +63,18 @@ class EventReader:
             raise ObjectInvalid(
                 f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)"
             ) from error
+
+
+def _on_disk(blocks: Iterable[pa.Table]) -> pa.Table:
+    """Return the rows of one or more blocks. They are mapped from a file that ends with the last slice of the table."""
+    blocks = iter(blocks)
+    first = next(blocks)
+    with tempfile.NamedTemporaryFile(prefix="packed-") as file:
+        with pa.ipc.new_file(file, first.schema) as writer:
+            for block in chain([first], blocks):
+                writer.write_table(block)
+        file.flush()
+        return pa.ipc.open_file(pa.memory_map(file.name)).read_all()
 
 
 def open_object(store: ObjectStore, uri: str, size: int) -> io.IOBase:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from slackwater.sources.partitions import named_rows
 from slackwater.storage import ObjectStore, PackedRows, StoredObject
 
 INDEX, ENDING = "members.json", ".packed"
+KEPT = timedelta(days=3)
+"""For so long objects stay that readers do not need any more: a run reads those that it has found for hours at most."""
 OBJECT, ROW = "_object", "_row"
 """Columns of a packed object: the name of the member, and the number of the row in it, from 0."""
 _MEMBER = ".parquet"

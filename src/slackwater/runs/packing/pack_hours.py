@@ -24,15 +24,13 @@ from slackwater.errors import DayChanged, ObjectInvalid, SlackwaterError
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.partition_objects import list_partitions, objects_of_partitions
-from slackwater.runs.packing.index import ENDING, INDEX, PackedObject, format_index, members_of, read_index
+from slackwater.runs.packing.index import ENDING, INDEX, KEPT, PackedObject, format_index, members_of, read_index
 from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import HOUR, partition_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, UpdateTable, named_rows, partition_prefix, partition_value
 from slackwater.storage import ObjectStore, StoredObject
 
-KEPT = timedelta(days=3)
-"""For so long objects stay that readers do not need any more."""
 _DAY = timedelta(days=1)
 # An hour is packed an hour after its end: most of its events have arrived.
 _WAIT = HOUR
@@ -85,8 +83,7 @@ class HourPacker:
         window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
         while day > started - window and self.now() < started + limit:
             hours = (day + number * HOUR for number in range(24))
-            done = self._day(source, [partition_of(hour) for hour in hours if hour <= newest])
-            total = Packing(total.packed + done.packed, total.deleted + done.deleted, {**total.failed, **done.failed})
+            total = _total([total, self._day(source, [partition_of(hour) for hour in hours if hour <= newest])])
             day -= _DAY
         return total
 
@@ -103,6 +100,10 @@ class HourPacker:
             listing = consistent_listing(source, list_objects, files=self.files)
         except DayChanged:
             return Packing()  # files are being pulled: the next call packs the day
+        except ObjectInvalid as error:
+            if len(hours) == 1:
+                return Packing(failed={"T".join(hours[0]): str(error)})
+            return _total(self._day(source, [hour]) for hour in hours)
         seen = {hour: [*items] for hour, items in groupby(listing.objects, key=_partition)}
         packed, deleted, failed = 0, 0, dict[str, str]()
         for hour in sorted(wanted):
@@ -137,7 +138,9 @@ class HourPacker:
             return 0
         full = [each for each in before if each not in stale and each.size >= _FULL_BYTES]
         again = [item for each in before if each not in full for item in each.members if item.uri not in replaced]
-        members = sorted([*again, *new])
+        # If another process has packed the hour since it was listed, objects are in both, and the index is not written.
+        by_uri = {item.uri: item for item in (*new, *again)}
+        members = [by_uri[uri] for uri in sorted(by_uri)]
         body = format_index([*full, *self.writer.write(folder, members)])
         if index:
             is_written = self.store.put_if_match(f"{folder}{INDEX}", body, etag=index.etag, metadata={})
@@ -149,11 +152,13 @@ class HourPacker:
         return len(members)
 
     def _replaced(self, source: Source, packed: Iterable[PackedObject], *, seen: Collection[str]) -> set[str]:
-        """Return the URIs of members of pulled files that readers do not see any more."""
+        """Return the URIs of members of pulled files that readers have not seen for `KEPT`: runs may have them."""
         unseen = {uri: found[0] for uri in members_of(packed) if uri not in seen and (found := version_of(uri))}
         # If the record of a content was lost, its rows may count: they stay.
-        recorded = {content.id for content in self.files.contents(source.source, set(unseen.values()))}
-        return {uri for uri, content in unseen.items() if content in recorded}
+        contents = self.files.contents(source.source, set(unseen.values()))
+        kept_since = self.now() - KEPT
+        old = {each.id for each in contents if each.changed_at is None or each.changed_at < kept_since}
+        return {uri for uri, content in unseen.items() if content in old}
 
     def _is_packable(self, source: Source, listing: ConsistentListing, item: StoredObject) -> bool:
         """Return whether an object may become a member: it is small, and its file does not change any more."""
@@ -196,6 +201,13 @@ class HourPacker:
                     f"{each.uri} is not as it was written: restore its first version (the bucket is versioned); no "
                     "object of its members is deleted until then"
                 )
+
+
+def _total(done: Iterable[Packing]) -> Packing:
+    packed, deleted, failed = 0, 0, dict[str, str]()
+    for each in done:
+        packed, deleted, failed = packed + each.packed, deleted + each.deleted, {**failed, **each.failed}
+    return Packing(packed, deleted, failed)
 
 
 def _partition(item: StoredObject) -> Partition:

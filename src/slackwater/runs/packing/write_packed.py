@@ -20,8 +20,8 @@ from slackwater.sources.partitions import named_rows
 from slackwater.storage import ObjectStore, StoredObject
 
 _READERS = 16
-# Bytes and number of the objects that are read at the same time.
-_READ_BYTES, _READ_OBJECTS = 64 * 2**20, 1000
+# Bytes, rows and number of the objects that are read at the same time. Rows need up to 20 times as much in memory.
+_READ_BYTES, _READ_ROWS, _READ_OBJECTS = 8 * 2**20, 500_000, 1000
 # Bytes in memory of the rows of one packed object, which are much smaller when they are written.
 MAX_BYTES = 256 * 2**20
 _ROW_GROUP = 250_000
@@ -84,12 +84,12 @@ def _rows(reader: EventReader, item: StoredObject) -> pa.Table:
 
 def _groups(members: Iterable[StoredObject]) -> Iterator[list[StoredObject]]:
     """Split objects into consecutive groups that are read at the same time."""
-    group, size = list[StoredObject](), 0
+    group, size, rows = list[StoredObject](), 0, 0
     for item in members:
-        if group and (size + item.size > _READ_BYTES or len(group) == _READ_OBJECTS):
+        size, rows = size + item.size, rows + (named_rows(item.uri) or 0)
+        if group and (size > _READ_BYTES or rows > _READ_ROWS or len(group) == _READ_OBJECTS):
             yield group
-            group, size = [], 0
+            group, size, rows = [], item.size, named_rows(item.uri) or 0
         group.append(item)
-        size += item.size
     if group:
         yield group

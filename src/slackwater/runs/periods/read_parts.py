@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from slackwater.receiver.writing.windows import columns_of, hourly_bins, read_windows, windows_in
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.packing.event_reader import EventReader, open_object
-from slackwater.runs.packing.index import members_of, read_index
+from slackwater.runs.packing.index import KEPT, members_of, read_index
 from slackwater.runs.period import start_of
 from slackwater.sources.partitions import Partition, object_uri, partition_prefix, source_partition
 from slackwater.state.facts import Part
@@ -33,19 +34,24 @@ class PartReader:
         """
         uri = self.uri(source, hour, name)
         head = self.store.head(uri)
-        if head is None:
-            return self._read_member(source, hour, name, keys)
+        # A batch may be sent again after the object of a member was deleted: the packed object has its first rows.
+        if head is None or head.modified > hour + KEPT:
+            if member := self.members(source, hour).get(uri):
+                return self._read_member(member, name, keys)
+            if head is None:
+                return None
         bins = read_windows(head.metadata, keys)
         if bins is None:
             with open_object(self.store, uri, head.size) as file:
                 bins = windows_in(file, keys, uri=uri)
         return Part(name, bins, head.size, head.modified)
 
-    def _read_member(self, source: str, hour: datetime, name: str, keys: tuple[str, ...]) -> Part | None:
-        member = self.members(source, hour).get(self.uri(source, hour, name))
-        if member is None:
-            return None
-        (events,) = EventReader(self.store).blocks(member, columns_of(keys))
+    @cached_property
+    def _events(self) -> EventReader:
+        return EventReader(self.store)
+
+    def _read_member(self, member: StoredObject, name: str, keys: tuple[str, ...]) -> Part:
+        (events,) = self._events.blocks(member, columns_of(keys))
         (bins,) = hourly_bins(events, keys)  # an object has the events of one hour
         return Part(name, bins, member.size, member.modified)
 
