@@ -14,9 +14,11 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
@@ -26,6 +28,9 @@ from slackwater.runs.inputs.manifest import InputObject
 from slackwater.runs.packing.event_reader import EventReader
 from slackwater.sources.partitions import named_rows
 from slackwater.storage import StoredObject
+
+# Events of many small objects are one table: a table of each would take most of the time.
+_TABLE_ROWS = 2**12
 
 IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
 """Generates, for each object in order, the ids of its events in blocks; null for an event without an id."""
@@ -107,18 +112,25 @@ def _counted(
 
     def events_with_ids() -> Iterator[pa.Table]:
         id_type: pa.DataType | None = None
-        for index, blocks in enumerate(read_ids(ordered)):
-            for ids in blocks:
-                rows[index] += len(ids)
-                with_id = ids.drop_null()
-                if len(with_id):
-                    id_type = id_type or with_id.type
-                    if with_id.type != id_type:
-                        raise ObjectInvalid(
-                            f"{ordered[index].uri}: its ids are {with_id.type}, and other objects of its hour have "
-                            f"{id_type}: it was not written by the receiver (remove it)"
-                        )
-                yield pa.table({"id": with_id, "object": pa.repeat(pa.scalar(index, pa.int32()), len(with_id))})
+        blocks, numbers, pending = list[pa.Array](), list[int](), 0
+        for index, ids in ((index, ids) for index, read in enumerate(read_ids(ordered)) for ids in read):
+            rows[index] += len(ids)
+            if len(ids) == ids.null_count:
+                continue
+            id_type = id_type or ids.type
+            if ids.type != id_type:
+                raise ObjectInvalid(
+                    f"{ordered[index].uri}: its ids are {ids.type}, and other objects of its hour have {id_type}: it "
+                    "was not written by the receiver (remove it)"
+                )
+            blocks.append(ids)
+            numbers.append(index)
+            pending += len(ids)
+            if pending >= _TABLE_ROWS:
+                yield _with_ids(blocks, numbers)
+                blocks, numbers, pending = [], [], 0
+        if blocks:
+            yield _with_ids(blocks, numbers)
 
     with tempfile.TemporaryDirectory(prefix="ids-") as folder:
         for duplicates in duplicate_rows(events_with_ids(), Path(folder)):
@@ -126,7 +138,18 @@ def _counted(
                 rows[counted["values"]] -= counted["counts"]
     for index, item in enumerate(ordered):
         if rows[index] or predecessors[item.uri]:
-            yield item.model_copy(update={"rows": rows[index]})
+            yield item if item.rows == rows[index] else item.model_copy(update={"rows": rows[index]})
+
+
+def _with_ids(blocks: Sequence[pa.Array], numbers: Sequence[int]) -> pa.Table:
+    """Return the ids of blocks, each with the number of its object, without those of events that have none."""
+    if len(blocks) == 1:
+        ids, objects = blocks[0], pa.repeat(pa.scalar(numbers[0], pa.int32()), len(blocks[0]))
+    else:
+        of_rows = (repeat(number, len(block)) for number, block in zip(numbers, blocks, strict=True))
+        ids, objects = pa.concat_arrays(blocks), pa.array(chain.from_iterable(of_rows), pa.int32())
+    table = pa.table({"id": ids, "object": objects})
+    return table.filter(pc.is_valid(ids)) if ids.null_count else table
 
 
 def _by_partition(objects: Iterable[InputObject]) -> dict[tuple[str, str], list[InputObject]]:

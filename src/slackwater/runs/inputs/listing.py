@@ -226,7 +226,9 @@ class InputListing:
 
         def read_ids(items: Sequence[InputObject]) -> Iterator[Iterable[pa.Array]]:
             for group in memory_groups(items):
-                yield from pool.map(read, group)
+                # Threads are for waiting only: a packed object is read once, for all of its members.
+                is_packed = all(item.uri in members for item in group)
+                yield from map(read, group) if is_packed else pool.map(read, group)
 
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids, receipt=listing.receipt)
 
