@@ -206,10 +206,9 @@ def test_the_open_day_is_published_again_when_events_come(cloud, post):
 
 def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cloud, post):
     """After the test before, whose events are of the same day."""
-    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    wait_for(lambda: timedelta(minutes=11) < datetime.now(UTC) - day < timedelta(hours=23, minutes=55), 700)
-    window = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
-    window -= timedelta(minutes=window.minute % 10)
+    # Only this window of the day is reported.
+    window = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    wait_for(lambda: timedelta(minutes=11) < datetime.now(UTC) - window < timedelta(hours=23, minutes=55), 700)
     of_window = {"window": window, "through": window + timedelta(minutes=10)}
     machine, states = cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, cloud.client("stepfunctions")
 
@@ -220,7 +219,7 @@ def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cl
 
     def stored():
         """Return the beacons of the window by its stored state, with duplicates."""
-        [found] = cloud.json("state", "beacons", "--from", day.date().isoformat(), "--to", day.date().isoformat())
+        [found] = cloud.json("state", "beacons", "--from", f"{window:%Y-%m-%d}", "--to", f"{window:%Y-%m-%d}")
         windows = [item for period in found["periods"] for item in period["windows"]]
         return [item["stored"] for item in windows if datetime.fromisoformat(item["start"]) == window]
 
@@ -233,7 +232,7 @@ def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cl
     wait_for(executions)
     [execution] = executions()
     assert ended(cloud, execution)["outcome"] == "published"
-    sql = f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{day.date()}' ORDER BY kind"
+    sql = f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{window.date()}' ORDER BY kind"
     assert cloud.query(sql) == [["beacons", 6, 210], ["signals", 1, 5]]
     post("beacons", sent=3, **of_window)
     # More events of the window, and one of them again.
