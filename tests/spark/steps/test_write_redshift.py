@@ -24,8 +24,7 @@ from psycopg import sql
 from pydantic import ValidationError
 from pyspark.sql import DataFrame
 
-from slackwater.errors import DataError, DefinitionError, InputError, Superseded
-from slackwater.runs.period import period_of
+from slackwater.errors import DataError, InputError, Superseded
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.io import redshift_table
 from slackwater.steps.io.postgres import Access
@@ -36,6 +35,7 @@ from tests.fakes_spark import FolderStore
 from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY, run_of
+from tests.spark.steps.hours import check_hours
 
 OTHER = date(2013, 3, 9)
 OLD = [(OTHER, 1, "other"), (DAY, 1, "old"), (DAY, 2, "old")]
@@ -304,56 +304,10 @@ def test_parameters_that_do_not_fit_the_database(
     assert re.search(message, str(refused.value).replace("\n", " "))
 
 
-NIGHT, NOON = f"{DAY}T00", f"{DAY}T12"
-HELD = [(DAY, 12, 4), (DAY, 11, 5), (OTHER, 12, 6)]
-
-
-@pytest.fixture
-def write_hour(context: StepContext, postgres: PostgresServer) -> Callable[..., Effect]:
-    """Write the rows of an hour, as an attempt."""
-
-    def run(name: str, *values: int, attempt: int = 1, **changes: Any) -> Effect:
-        of_hour = replace(context, day=period_of(name, "UTC"), run=run_of(attempt, name), outbound=postgres.outbound)
-        frame = frame_of(context.spark, [(n, f"{name[-2:]} {attempt}") for n in values], "n int, s string")
-        return STEP.write(frame, parameters(postgres, **{"hour": "h", **changes}), of_hour)
-
-    return run
-
-
 def test_an_hour_replaces_its_rows_and_no_others_and_has_attempts_of_its_own(
-    copied: list[str], write_hour: Callable[..., Effect], context: StepContext, postgres: PostgresServer
+    copied: list[str], context: StepContext, postgres: PostgresServer
 ) -> None:
-    postgres.execute(
-        "DELETE FROM shop.delays",
-        "ALTER TABLE shop.delays ADD h smallint",
-        *(f"INSERT INTO shop.delays (date, h, n, s) VALUES ('{day}', {hour}, {n}, 'old')" for day, hour, n in HELD),
-    )
-    assert write_hour(NOON, 1, 2, attempt=3) == {"table": "shop.delays", "rows_deleted": 1, "rows_inserted": 2}
-    assert write_hour(NIGHT, 1, attempt=1) == {"table": "shop.delays", "rows_deleted": 0, "rows_inserted": 1}
-    wanted = [
-        (OTHER, 12, 6, "old"),
-        (DAY, 0, 1, "00 1"),
-        (DAY, 11, 5, "old"),
-        (DAY, 12, 1, "12 3"),
-        (DAY, 12, 2, "12 3"),
-    ]
-    assert hour_rows(postgres) == wanted
-    with pytest.raises(Superseded, match=f"attempt 3 has loaded {NOON} .* this is attempt 2") as refused:
-        write_hour(NOON, 9, attempt=2)
-    assert hour_rows(postgres) == wanted
-    statement = re.search(r"execute (DELETE .*), and run the day again", str(refused.value))
-    assert statement
-    postgres.execute(statement[1])
-    assert write_hour(NOON, attempt=1)["rows_deleted"] == 2
-    assert hour_rows(postgres) == wanted[:3]
-    with pytest.raises(DefinitionError, match="missing `hour`: each hour would replace the rows of its whole day"):
-        write_hour(NOON, 1, attempt=4, hour=None)
-    other = frame_of(context.spark, [(11, 1, "s")], "h int, n int, s string")
-    of_hour = replace(context, day=period_of(NOON, "UTC"), run=run_of(4, NOON), outbound=postgres.outbound)
-    with pytest.raises(DataError, match="hour: a row has 11 in the column h, and the run's hour is 12"):
-        STEP.write(other, parameters(postgres, hour="h"), of_hour)
-    assert hour_rows(postgres) == wanted[:3]
+    def write(frame: DataFrame, of_hour: StepContext, hour: str | None) -> Effect:
+        return STEP.write(frame, parameters(postgres, hour=hour), replace(of_hour, outbound=postgres.outbound))
 
-
-def hour_rows(postgres: PostgresServer) -> list[tuple[Any, ...]]:
-    return postgres.execute("SELECT date, h, n, s FROM shop.delays ORDER BY date, h, n")
+    check_hours(context, write, postgres.execute, table="shop.delays", name="shop.delays", number="smallint")

@@ -19,8 +19,7 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import DataFrame
 
-from slackwater.errors import DataError, DefinitionError, InputError, Superseded
-from slackwater.runs.period import period_of
+from slackwater.errors import DataError, InputError, Superseded
 from slackwater.steps.io import snowflake_table
 from slackwater.steps.io.postgres import Access
 from slackwater.steps.io.snowflake_table import copy_statement, identifier, replace_day
@@ -29,6 +28,7 @@ from slackwater.steps.step import Effect, StepContext
 from tests.fakes_snowflake import OLD, OTHER, OUTBOUND, PASSWORD, SCHEMA, Snowflake, batch, fake_snowflake, parameters
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY, run_of
+from tests.spark.steps.hours import check_hours
 
 # fakesnow calls a method of DuckDB that warns.
 pytestmark = pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result:UserWarning")
@@ -188,58 +188,10 @@ def test_parameters_that_do_not_fit(changes: dict[str, Any], message: str) -> No
         parameters(**changes)
 
 
-NIGHT, NOON = f"{DAY}T00", f"{DAY}T12"
-HELD = [(DAY, 12, 4), (DAY, 11, 5), (OTHER, 12, 6)]
-
-
-@pytest.fixture
-def write_hour(context: StepContext, snowflake: Snowflake) -> Callable[..., Effect]:
-    """Write the rows of an hour, as an attempt."""
-
-    def run(name: str, *values: int, attempt: int = 1, **changes: Any) -> Effect:
-        of_hour = replace(
-            context, day=period_of(name, "UTC"), run=run_of(attempt, name), outbound=OUTBOUND, secrets=PASSWORD
-        )
-        frame = frame_of(context.spark, [(n, f"{name[-2:]} {attempt}") for n in values], "n int, s string")
-        return STEP.write(frame, parameters(**{"hour": "h", **changes}), of_hour)
-
-    return run
-
-
 def test_an_hour_replaces_its_rows_and_no_others_and_has_attempts_of_its_own(
-    write_hour: Callable[..., Effect], context: StepContext, snowflake: Snowflake
+    context: StepContext, snowflake: Snowflake
 ) -> None:
-    snowflake.execute(
-        "DELETE FROM delays",
-        "ALTER TABLE delays ADD h int",
-        *(f"INSERT INTO delays (date, h, n, s) VALUES ('{day}', {hour}, {n}, 'old')" for day, hour, n in HELD),
-    )
-    assert write_hour(NOON, 1, 2, attempt=3) == {"table": "shop.delays", "rows_deleted": 1, "rows_inserted": 2}
-    assert write_hour(NIGHT, 1, attempt=1) == {"table": "shop.delays", "rows_deleted": 0, "rows_inserted": 1}
-    wanted = [
-        (OTHER, 12, 6, "old"),
-        (DAY, 0, 1, "00 1"),
-        (DAY, 11, 5, "old"),
-        (DAY, 12, 1, "12 3"),
-        (DAY, 12, 2, "12 3"),
-    ]
-    assert hour_rows(snowflake) == wanted
-    with pytest.raises(Superseded, match=f"attempt 3 has loaded {NOON} .* this is attempt 2") as refused:
-        write_hour(NOON, 9, attempt=2)
-    assert hour_rows(snowflake) == wanted
-    statement = re.search(r"execute (DELETE .*), and run the day again", str(refused.value))
-    assert statement
-    snowflake.execute(statement[1])
-    assert write_hour(NOON, attempt=1)["rows_deleted"] == 2
-    assert hour_rows(snowflake) == wanted[:3]
-    with pytest.raises(DefinitionError, match="missing `hour`: each hour would replace the rows of its whole day"):
-        write_hour(NOON, 1, attempt=4, hour=None)
-    other = frame_of(context.spark, [(11, 1, "s")], "h int, n int, s string")
-    of_hour = replace(context, day=period_of(NOON, "UTC"), run=run_of(4, NOON), outbound=OUTBOUND, secrets=PASSWORD)
-    with pytest.raises(DataError, match="hour: a row has 11 in the column h, and the run's hour is 12"):
-        STEP.write(other, parameters(hour="h"), of_hour)
-    assert hour_rows(snowflake) == wanted[:3]
+    def write(frame: DataFrame, of_hour: StepContext, hour: str | None) -> Effect:
+        return STEP.write(frame, parameters(hour=hour), replace(of_hour, outbound=OUTBOUND, secrets=PASSWORD))
 
-
-def hour_rows(snowflake: Snowflake) -> list[tuple[Any, ...]]:
-    return snowflake.execute("SELECT date, h, n, s FROM delays ORDER BY date, h, n")
+    check_hours(context, write, snowflake.execute, table="delays", name="shop.delays", number="int")

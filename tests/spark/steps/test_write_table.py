@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame
 
 from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Superseded, Unavailable
 from slackwater.pipeline.definition import StepUse
-from slackwater.runs.period import period_of
 from slackwater.spark.run_loads import write_rows
 from slackwater.steps.io import frames as frames_module
 from slackwater.steps.io.postgres import Access
@@ -31,6 +30,7 @@ from slackwater.steps.step import Effect, StepContext
 from tests.postgres import PASSWORD, SECRETS, PostgresServer
 from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY, run_of
+from tests.spark.steps.hours import check_hours
 
 OTHER = date(2013, 3, 9)
 TABLE = 'CREATE TABLE "Schema"."a table" (date date, n int, s text, added timestamptz DEFAULT now())'
@@ -429,59 +429,11 @@ def test_several_inputs_are_tables_of_their_own_each_with_its_attempt(
     assert tables == {"a": [(DAY, 1)], "b": [(DAY, 1)]}
 
 
-NIGHT, NOON = f"{DAY}T00", f"{DAY}T12"
-HELD = [(DAY, 12, 4), (DAY, 11, 5), (OTHER, 12, 6)]
-
-
-@pytest.fixture
-def write_hour(context: StepContext, postgres: PostgresServer) -> Callable[..., Effect]:
-    """Write the rows of an hour, as an attempt."""
-
-    def run(name: str, *values: int, attempt: int = 1, **changes: Any) -> Effect:
-        of_hour = replace(context, day=period_of(name, "UTC"), run=run_of(attempt, name), outbound=postgres.outbound)
-        frame = frame_of(context.spark, [(n, f"{name[-2:]} {attempt}") for n in values], "n int, s string")
-        return STEP.write(frame, parameters(postgres, **{"hour": "h", **changes}), of_hour)
-
-    return run
-
-
 def test_an_hour_replaces_its_rows_and_no_others_and_has_attempts_of_its_own(
-    write_hour: Callable[..., Effect], context: StepContext, postgres: PostgresServer
+    context: StepContext, postgres: PostgresServer
 ) -> None:
-    postgres.execute(
-        'DELETE FROM "Schema"."a table"',
-        'ALTER TABLE "Schema"."a table" ADD h smallint',
-        *(
-            f"INSERT INTO \"Schema\".\"a table\" (date, h, n, s) VALUES ('{day}', {hour}, {n}, 'old')"
-            for day, hour, n in HELD
-        ),
-    )
-    assert write_hour(NOON, 1, 2, attempt=3) == {"table": "Schema.a table", "rows_deleted": 1, "rows_inserted": 2}
-    assert write_hour(NIGHT, 1, attempt=1) == {"table": "Schema.a table", "rows_deleted": 0, "rows_inserted": 1}
-    wanted = [
-        (OTHER, 12, 6, "old"),
-        (DAY, 0, 1, "00 1"),
-        (DAY, 11, 5, "old"),
-        (DAY, 12, 1, "12 3"),
-        (DAY, 12, 2, "12 3"),
-    ]
-    assert hour_rows(postgres) == wanted
-    with pytest.raises(Superseded, match=f"attempt 3 has loaded {NOON} .* this is attempt 2") as refused:
-        write_hour(NOON, 9, attempt=2)
-    assert hour_rows(postgres) == wanted
-    statement = re.search(r"execute (DELETE .*), and run the day again", str(refused.value))
-    assert statement
-    postgres.execute(statement[1])
-    assert write_hour(NOON, attempt=1)["rows_deleted"] == 2
-    assert hour_rows(postgres) == wanted[:3]
-    with pytest.raises(DefinitionError, match="missing `hour`: each hour would replace the rows of its whole day"):
-        write_hour(NOON, 1, attempt=4, hour=None)
-    other = frame_of(context.spark, [(11, 1, "s")], "h int, n int, s string")
-    of_hour = replace(context, day=period_of(NOON, "UTC"), run=run_of(4, NOON), outbound=postgres.outbound)
-    with pytest.raises(DataError, match="hour: a row has 11 in the column h, and the run's hour is 12"):
-        STEP.write(other, parameters(postgres, hour="h"), of_hour)
-    assert hour_rows(postgres) == wanted[:3]
+    def write(frame: DataFrame, of_hour: StepContext, hour: str | None) -> Effect:
+        return STEP.write(frame, parameters(postgres, hour=hour), replace(of_hour, outbound=postgres.outbound))
 
-
-def hour_rows(postgres: PostgresServer) -> list[tuple[Any, ...]]:
-    return postgres.execute('SELECT date, h, n, s FROM "Schema"."a table" ORDER BY date, h, n')
+    table = '"Schema"."a table"'
+    check_hours(context, write, postgres.execute, table=table, name="Schema.a table", number="smallint")
