@@ -19,7 +19,6 @@ from slackwater.runs.packing.event_reader import EventReader
 from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW, read_index
 from slackwater.runs.packing.pack_hours import HourPacker, Packing
 from slackwater.runs.period import partition_of
-from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import MemoryStore, a_source
@@ -403,10 +402,12 @@ def test_of_two_processes_that_pack_an_hour_one_does():
     world.check()
 
 
-def test_the_time_limit_ends_a_call_and_the_next_one_continues():
+@pytest.mark.parametrize("apart", [24, -1])
+def test_the_time_limit_ends_a_call_and_the_next_one_continues(apart):
+    """Between two days, and between two hours of a day."""
     world = World()
-    for day in range(3):
-        world.push_small(3, NOON - day * 24 * HOUR)
+    for number in range(3):
+        world.push_small(3, NOON - number * apart * HOUR)
     update = []
     packer = HourPacker(
         store=world.store,
@@ -416,7 +417,7 @@ def test_the_time_limit_ends_a_call_and_the_next_one_continues():
         now=world.clock,
     )
     assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=6)
-    assert update == [("things", [Partition("2013-03-11", "12")]), ("things", [Partition("2013-03-10", "12")])]
+    assert update == [("things", [partition_of(NOON - number * apart * HOUR)]) for number in range(2)]
     assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=3)
 
 

@@ -77,17 +77,18 @@ class HourPacker:
         The next call continues: what is packed is not packed again. An hour that fails does not stop the others.
         Raises `CloudError` if the source cannot be listed.
         """
-        started = self.now()
+        started, ends_at = self.now(), self.now() + limit
         newest, total = started - _WAIT - HOUR, Packing()
         day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
         window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
-        while day > started - window and self.now() < started + limit:
+        while day > started - window and self.now() < ends_at:
             hours = (day + number * HOUR for number in range(24))
-            total = _total([total, self._day(source, [partition_of(hour) for hour in hours if hour <= newest])])
+            partitions = [partition_of(hour) for hour in hours if hour <= newest]
+            total = _total([total, self._day(source, partitions, ends_at)])
             day -= _DAY
         return total
 
-    def _day(self, source: Source, hours: Sequence[Partition]) -> Packing:
+    def _day(self, source: Source, hours: Sequence[Partition], ends_at: datetime) -> Packing:
         stored = list_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
         by_hour = {hour: [*items] for hour, items in groupby(stored, key=_partition)}
         wanted = {hour for hour, items in by_hour.items() if self._is_due(source, items)}
@@ -103,10 +104,12 @@ class HourPacker:
         except ObjectInvalid as error:
             if len(hours) == 1:
                 return Packing(failed={"T".join(hours[0]): str(error)})
-            return _total(self._day(source, [hour]) for hour in hours)
+            return _total(self._day(source, [hour], ends_at) for hour in hours)
         seen = {hour: [*items] for hour, items in groupby(listing.objects, key=_partition)}
         packed, deleted, failed = 0, 0, dict[str, str]()
         for hour in sorted(wanted):
+            if self.now() >= ends_at:
+                break
             try:
                 index = next((item for item in by_hour[hour] if item.uri.endswith(INDEX)), None)
                 packed += self._pack(source, hour, listing._replace(objects=seen.get(hour, [])), index)
