@@ -205,7 +205,6 @@ def test_the_open_day_is_published_again_when_events_come(cloud, post):
 
 
 def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cloud, post):
-    """After the test before, whose events are of the same day."""
     # Only this window of the day is reported.
     window = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     wait_for(lambda: timedelta(minutes=11) < datetime.now(UTC) - window < timedelta(hours=23, minutes=55), 700)
@@ -233,7 +232,12 @@ def test_the_open_day_is_published_again_when_a_further_window_has_all_events(cl
     [execution] = executions()
     assert ended(cloud, execution)["outcome"] == "published"
     sql = f"SELECT kind, events, total FROM {PIPELINE} WHERE date = '{window.date()}' ORDER BY kind"
-    assert cloud.query(sql) == [["beacons", 6, 210], ["signals", 1, 5]]
+    # The day has the events of the test before, if it has run.
+    events = "SELECT DISTINCT id, value FROM raw.{} WHERE date = '{}'"
+    count = f"SELECT count(*), sum(value)::BIGINT FROM ({events})"
+    expected = [[kind, *cloud.query(count.format(kind, window.date()))[0]] for kind in ("beacons", "signals")]
+    assert cloud.query(sql) == expected
+    assert expected[0][1] >= 3
     post("beacons", sent=3, **of_window)
     # More events of the window, and one of them again.
     post("beacons", 60, 70, at=window + timedelta(minutes=1))

@@ -48,6 +48,8 @@ class WindowState(NamedTuple):
     stored: int
     rejected: int
     state: CountState
+    is_reported: bool = True
+    """Whether the reports say all of what was sent. The state may be unknown then too, because ids were not read."""
 
     @property
     def missing(self) -> int:
@@ -211,7 +213,7 @@ def _window(period: Period, count: WindowCount, stored: tuple[int, ...], rejecte
     inside = slice((count.start - period.start) // BIN, (count.end - period.start) // BIN)
     has, lost = sum(stored[inside]), sum(rejected[inside])
     state = count_state(period.source, count.sent or 0, has + lost) if count.is_known else CountState.UNKNOWN
-    return WindowState(count.start, count.end, count.key, count.sent, has, lost, state)
+    return WindowState(count.start, count.end, count.key, count.sent, has, lost, state, count.is_known)
 
 
 def _digest_of(

@@ -21,7 +21,7 @@ def full_times(source: Source, state: PeriodState) -> frozenset[datetime]:
     """Return the beginnings of all 5 minutes of a period in which no event of any key is missing."""
     found, lacking = set[datetime](), set[datetime]()
     for window in state.windows:
-        (found if _is_full(source, state, window) else lacking).update(_steps(window.start, window.end))
+        (found if _is_full(source, window) else lacking).update(_steps(window.start, window.end))
     return frozenset(found - lacking)
 
 
@@ -39,14 +39,13 @@ def full_spans(
     return found
 
 
-def _is_full(source: Source, state: PeriodState, window: WindowState) -> bool:
+def _is_full(source: Source, window: WindowState) -> bool:
     if window.state in _FULL:
         return True
-    if window.state is CountState.SHORT or window.sent is None:
+    if window.state is CountState.SHORT or not window.is_reported:
         return False
-    # Unknown: the source has not reported all of it, or there may be duplicates.
-    is_reported = state.covered is not None and window.end <= state.covered.through
-    return is_reported and count_state(source, window.sent, window.stored + window.rejected) in _FULL
+    # Unknown, because there may be duplicates.
+    return count_state(source, window.sent or 0, window.stored + window.rejected) in _FULL
 
 
 def _steps(start: datetime, end: datetime) -> list[datetime]:

@@ -16,6 +16,7 @@ from slackwater.runs.periods.changes import PeriodChanged
 from slackwater.runs.periods.fold_periods import PeriodFolder
 from slackwater.runs.periods.read_parts import PartReader
 from slackwater.sources.counts import ALL
+from slackwater.state.completeness import CountState
 from slackwater.state.facts import HOUR, Coverage, HourFacts, Part, RejectedEvents
 from slackwater.state.fold import Distinct, PeriodState, fold, periods_with
 from slackwater.state.reports import new_report
@@ -80,6 +81,17 @@ def test_a_state_is_stored_once_for_each_version(table):
     # Neither the facts of the hour nor the coverage of reports are states.
     assert table.facts("things", [START])[START] == ((), (), ())
     assert table.coverage("things") is None
+
+
+def test_an_unknown_window_is_read_with_whether_it_is_reported(table):
+    """The first is unknown because ids were not read, the second because its report does not reach its end."""
+    first, second, *others = a_state().windows
+    unknown = CountState.UNKNOWN
+    windows = (first._replace(state=unknown), second._replace(state=unknown, is_reported=False), *others)
+    state = a_state()._replace(windows=windows)
+    assert table.put_state(state)
+    [found] = table.states("things", [START])
+    assert (found, [window.is_reported for window in found.windows]) == (state, [True, False, *[True] * 10])
 
 
 def test_a_state_of_an_earlier_version_is_read_and_replaced(table, each_dynamodb):

@@ -147,6 +147,12 @@ def test_events_of_several_objects_count_before_their_ids_are_read():
     report(world, {0: 2}, through=10)
     assert world.new_starts() == 1
     assert (world.changes, world.table.stored["things", START].windows[0].state) == ([], "unknown")
+    # What the reports of a source cover is stored for the first report of an hour only.
+    push(world, (12, "c"))
+    report(world, {0: 2, 10: 2}, through=20, as_of=91)
+    assert world.new_starts() == 0
+    push(world, (13, "d"))
+    assert world.new_starts() == 1
 
 
 def test_a_window_that_is_not_reported_to_its_end_starts_nothing():

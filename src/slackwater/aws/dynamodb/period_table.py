@@ -19,7 +19,9 @@ from slackwater.state.periods import Covered
 
 _STATE = "state"
 _LETTERS = {CountState.UNKNOWN: "u", CountState.SHORT: "s", CountState.COMPLETE: "c", CountState.SURPLUS: "p"}
-_STATES = {letter: state for state, letter in _LETTERS.items()}
+_REPORTED = "r"
+"""The letter of a window that is unknown although it is reported."""
+_STATES = {**{letter: state for state, letter in _LETTERS.items()}, _REPORTED: CountState.UNKNOWN}
 
 
 class DynamoPeriodTable(DynamoStateTable):
@@ -105,7 +107,7 @@ def _key(source: str, start: datetime) -> dict[str, Any]:
 def _record(state: PeriodState) -> str:
     """Return the state as JSON. That of an hour has about 600 bytes: an item of 1 KB costs one write unit."""
     windows = [
-        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[3:6], _LETTERS[item.state]]
+        [_minutes(item.start - state.start), _minutes(item.end - item.start), *item[3:6], _letter(item)]
         for item in state.windows
     ]
     return json.dumps(
@@ -121,6 +123,10 @@ def _record(state: PeriodState) -> str:
         },
         separators=(",", ":"),
     )
+
+
+def _letter(window: WindowState) -> str:
+    return _REPORTED if window.is_reported and window.state is CountState.UNKNOWN else _LETTERS[window.state]
 
 
 def _minutes(duration: timedelta) -> int:
@@ -141,7 +147,8 @@ def _state(source: str, item: dict[str, Any]) -> PeriodState:
         since = start + timedelta(minutes=begin)
         # Each time has a window of each key, in their order.
         key, _ = keys[number % len(keys)]
-        return WindowState(since, since + timedelta(minutes=length), key, sent, has, rejected, _STATES[letter])
+        until, is_reported = since + timedelta(minutes=length), letter != _LETTERS[CountState.UNKNOWN]
+        return WindowState(since, until, key, sent, has, rejected, _STATES[letter], is_reported)
 
     return PeriodState(
         source=source,
