@@ -1,21 +1,41 @@
-"""Pack the small objects of finished hours: a schedule of every hour invokes it."""
+"""Pack the small objects of hours: schedules invoke it every hour, and for open hours every minute."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from aws_lambda_powertools import Logger
+from pydantic import AwareDatetime, BaseModel
 
 from slackwater.aws.function import with_correlation_id
 from slackwater.aws.function_resources import FunctionResources, function_resources
 from slackwater.aws.resources import utc_now
 from slackwater.errors import DataError
 from slackwater.runs.packing.pack_hours import HourPacker
+from slackwater.state.facts import hours_between
 
 logger = Logger()
 # Lambda ends the function after 15 minutes. An hour of 3,600 objects takes half a minute.
 _LIMIT = timedelta(minutes=12)
+
+
+class PackedPeriod(BaseModel):
+    """A time of a source, as an event `Slackwater Period Changed` has it."""
+
+    source: str
+    start: AwareDatetime
+    end: AwareDatetime
+
+
+class PackRequest(BaseModel):
+    """Which hours are packed: by default those of the last weeks, of all sources."""
+
+    is_open: bool = False
+    """Those that have not ended, of sources that an open period reads."""
+    period: PackedPeriod | None = None
+    """Those of this time."""
 
 
 def hour_packer(resources: FunctionResources) -> HourPacker:
@@ -30,16 +50,23 @@ def hour_packer(resources: FunctionResources) -> HourPacker:
 
 
 @with_correlation_id(logger)
-def handler(_event: dict[str, Any], _context: object) -> dict[str, Any]:
+def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return the `Packing` of each source with `pack` as JSON.
 
-    Raises `CloudError`, and `DataError` at the end if hours could not be packed: an alarm fires then.
+    Raises `UnknownName` for a source that the project does not have, `CloudError`, and `DataError` at the end if hours
+    could not be packed: an alarm fires then.
     """
-    resources, ends_at, result = function_resources(), utc_now() + _LIMIT, dict[str, Any]()
-    packer = hour_packer(resources)
-    for name, source in resources.project.sources.items():
+    resources, request, ends_at = function_resources(), PackRequest.model_validate(event), utc_now() + _LIMIT
+    packer, project, result = hour_packer(resources), resources.project, dict[str, Any]()
+    sources, pack = project.sources, packer.pack
+    if request.is_open:
+        sources, pack = project.live_sources(), packer.pack_open
+    elif period := request.period:
+        hours = [*hours_between(period.start, period.end)]
+        sources, pack = {period.source: project.source(period.source)}, partial(packer.pack_hours, hours=hours)
+    for name, source in sources.items():
         if source.pack:
-            result[name] = packer.pack(source, limit=ends_at - utc_now())._asdict()
+            result[name] = pack(source, limit=ends_at - utc_now())._asdict()
     logger.info("hours packed", extra={"sources": result})
     failed = [f"{name} {hour}: {reason}" for name, done in result.items() for hour, reason in done["failed"].items()]
     if failed:

@@ -92,17 +92,31 @@ class FunctionStack(DeploymentStack):
         return assets.Asset(self, "Project", path=str(self.parts.project_file))
 
     def invoke_every(
-        self, pause: Duration, function: LibraryFunction, *, description: str, is_enabled: bool = True
+        self,
+        pause: Duration,
+        function: LibraryFunction,
+        *,
+        description: str,
+        is_enabled: bool = True,
+        name: str = "",
+        event: Mapping[str, object] | None = None,
     ) -> None:
-        """Invoke the function after each pause, for the first time after one."""
+        """Invoke the function after each pause, for the first time after one.
+
+        A second rule of a function has a name and an event of its own.
+        """
         # Not a task of the scheduler, which is a setting: files would accumulate without one.
         events.Rule(
             function,
-            "Rule",
-            rule_name=function.function.function_name,
+            f"{name.capitalize()}Rule",
+            rule_name="-".join(filter(None, (function.function.function_name, name))),
             description=description,
             schedule=events.Schedule.rate(pause),
-            targets=[targets.LambdaFunction(function.function)],
+            targets=[
+                targets.LambdaFunction(
+                    function.function, event=events.RuleTargetInput.from_object(event) if event else None
+                )
+            ],
             enabled=is_enabled,
         )
 

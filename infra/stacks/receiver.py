@@ -35,8 +35,20 @@ class ReceiverStack(FunctionStack):
         self._update_raw_tables()
         # The first time is a week after the deployment: no earlier release runs by then.
         self.invoke_every(Duration.days(7), self._remove_stale(), description="Stale objects of pulled files")
-        packs = any(source.pack for source in parts.project.sources.values())
-        self.invoke_every(Duration.hours(1), self._pack_objects(), description="Small objects", is_enabled=packs)
+        packs, packs_open = (
+            any(source.pack for source in sources.values())
+            for sources in (parts.project.sources, parts.project.live_sources())
+        )
+        pack_objects = self._pack_objects()
+        self.invoke_every(Duration.hours(1), pack_objects, description="Small objects", is_enabled=packs)
+        if packs_open:
+            self.invoke_every(
+                Duration.minutes(1),
+                pack_objects,
+                description="Small objects of open hours",
+                name="open",
+                event={"is_open": True},
+            )
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, parts.project)
         # Not the id that the HTTP API of earlier versions had: CloudFormation changes the type of no resource.
@@ -193,7 +205,7 @@ class ReceiverStack(FunctionStack):
         function = self.function(
             "pack_objects",
             updates_raw_tables=True,
-            description="Packs the small objects of finished hours",
+            description="Packs the small objects of hours",
             environment={**self._raw, **storage.variables("FILE_TABLE")},
             timeout=Duration.minutes(15),
             # The rows of a packed object are in memory: 256 MB, and as much again while they are written. Those of

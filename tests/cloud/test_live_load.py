@@ -2,7 +2,8 @@
 
 Each provisional version has the events that were stored before its `through`, and the published one has all. The
 module waits for the end of the day, which is the next full hour, in a timezone that is chosen for it. `LIVE_KILLS=no`
-kills nothing, for the figures of docs/benchmarks.md, and `LIVE_SECONDS` is for how long events are sent.
+kills nothing, for the figures of docs/benchmarks.md, `LIVE_PACKS=no` packs no objects of the open hour, and
+`LIVE_SECONDS` is for how long events are sent.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -43,6 +45,7 @@ SECONDS = float(os.environ.get("LIVE_SECONDS", "300"))
 EVERY = 15
 """Seconds between two starts of a run. A scheduler starts one each minute at most."""
 KILLS = os.environ.get("LIVE_KILLS") != "no"
+PACKS = os.environ.get("LIVE_PACKS") != "no"
 MINUTE = timedelta(minutes=1)
 
 
@@ -58,7 +61,8 @@ class Sent:
     """The bodies that were sent, and when each was confirmed."""
 
     url: str
-    headers: dict[str, str]
+    client: httpx.Client
+    """One for all requests: one for each would take as much processor time as the versions."""
     events: list[tuple[str, int, int]] = field(default_factory=list)
     """The id, the batch and the value of each event, once for each time that it was sent."""
     begun: dict[int, datetime] = field(default_factory=dict)
@@ -87,7 +91,7 @@ class Sent:
             self.events += [(row["id"], row["batch"], row["value"]) for row in rows]
         for _ in range(100):
             try:
-                response = httpx.post(self.url, json=rows, headers=self.headers, timeout=60)
+                response = self.client.post(self.url, json=rows)
             except httpx.TransportError:
                 pass
             else:
@@ -139,7 +143,7 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def played(cloud, tmp_path_factory) -> Played:
+def played(cloud, tmp_path_factory) -> Iterator[Played]:
     """Push the events, start a run every few seconds, and read all versions of the open day."""
     begin = datetime.now(UTC)
     end = (begin + timedelta(seconds=SECONDS) + 4 * MINUTE).replace(minute=0, second=0, microsecond=0)
@@ -150,11 +154,13 @@ def played(cloud, tmp_path_factory) -> Played:
     cloud.slackwater("deploy")
     token = cloud.json("token", "create", NAME, "--source", NAME)["token"]
     url = f"{cloud.outputs()['ApiUrl'].rstrip('/')}/v1/sources/{NAME}/events"
-    sent, starts = Sent(url, {"authorization": f"Bearer {token}"}), list[tuple[datetime, str]]()
+    client = httpx.Client(headers={"authorization": f"Bearer {token}"}, timeout=60)
+    sent, starts = Sent(url, client), list[tuple[datetime, str]]()
     machine = cloud.outputs()["PipelineMachinePrefix"] + NAME
 
     def run() -> None:
-        starts.append((datetime.now(UTC), start(cloud, machine, scheduled(cloud, ScheduledWork.LIVE, date))))
+        scheduled_input = scheduled(cloud, ScheduledWork.LIVE, date)
+        starts.append((datetime.now(UTC), start(cloud, machine, scheduled_input)))
 
     count, kills = int(EVENTS // BATCH * SECONDS / 300), None
     # The day is running: its workers are ready, and it has a version.
@@ -190,13 +196,15 @@ def played(cloud, tmp_path_factory) -> Played:
     print(json.dumps({"requests of the last version": requests}))
     by_kind = dict(kills.killed) if kills else {}
     by_kind |= {f"at a write of {name}": number for name, number in (died.by_function() if died else {}).items()}
-    return Played(end, date, sent, starts, versions(cloud, date), by_kind)
+    yield Played(end, date, sent, starts, versions(cloud, date), by_kind)
+    client.close()
 
 
 def define(cloud, zone: str) -> None:
     """Write the source and the pipeline. Its rows are the batches, so that they show which of them a version has."""
     fields = {"id": {"type": "string", "required": True}, "batch": "int64", "value": "int64", "at": "timestamp"}
     source = {"source": NAME, "timestamp": {"field": "at"}, "event_id": "id", "fields": fields, "push": {}}
+    source |= {"pack": {"max_objects": 50}} if PACKS else {}
     query = f"SELECT batch, count(*) AS events, sum(value) AS total FROM {NAME} GROUP BY batch"
     pipeline = {
         "pipeline": NAME,

@@ -133,6 +133,11 @@ class Project(Model):
         live = [pipeline for pipeline in self.pipelines.values() if pipeline.live and pipeline.live.windows]
         return [pipeline for pipeline in live if source in pipeline.sources]
 
+    def live_sources(self) -> dict[str, Source]:
+        """Return the sources of the pipelines whose open period is published, by name."""
+        names = {name for pipeline in self.pipelines.values() if pipeline.live for name in pipeline.sources}
+        return {name: self.source(name) for name in sorted(names)}
+
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""
         source = self.source(name)

@@ -97,7 +97,8 @@ class PackConfig(Model):
     """The small objects of an hour are written again as one."""
 
     max_objects: Annotated[int, Field(ge=1, le=100_000)]
-    """When an hour has ended, its small objects are packed if there are more of them."""
+    """When an hour has ended, its small objects are packed if there are more of them. While a pipeline publishes the
+    open period (`live`), also before: each minute, the objects that have come since."""
 
 
 class Source(Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -73,7 +74,7 @@ class World(Setup):
         for index in range(number):
             self.push((f"{at:%d%H}-{index}-{len(self.batches)}", at + timedelta(seconds=index)))
 
-    def pack(self, using=lambda port: port) -> Packing:
+    def pack(self, using=lambda port: port, *, is_open=False) -> Packing:
         packer = HourPacker(
             store=using(self.store),
             files=self.cache,
@@ -81,7 +82,8 @@ class World(Setup):
             update_table=lambda *_: None,
             now=self.clock,
         )
-        return packer.pack(self.source, limit=timedelta(minutes=13))
+        pack = packer.pack_open if is_open else packer.pack
+        return pack(self.source, limit=timedelta(minutes=13))
 
     def listing(self):
         def listed():
@@ -189,6 +191,57 @@ def test_full_packed_objects_are_not_written_again(monkeypatch):
     assert world.pack() == Packing(packed=3)
     assert len({item.packed.uri for item in world.listing()}) == 2
     world.check()
+
+
+def test_open_hours_get_a_packed_object_each_time_and_are_packed_as_one_when_they_have_ended():
+    world = World()
+    world.clock.time = NOON + timedelta(minutes=20)
+    world.push_small(2)
+    assert world.pack(is_open=True) == Packing()
+    world.push_small(1)
+    assert (world.pack(), world.pack(is_open=True)) == (Packing(), Packing(packed=3))
+    first = world.stored(ENDING)
+    world.check()
+    world.push_small(3)
+    world.clock.pass_by(minutes=60)
+    # The hour before, and the present one.
+    world.push_small(4, NOON + HOUR)
+    assert world.pack(is_open=True) == Packing(packed=3 + 4)
+    assert set(first) < set(world.stored(ENDING))
+    assert len(world.stored(ENDING)) == 3
+    world.check()
+    world.clock.time = NOON + 2 * HOUR - timedelta(seconds=1)
+    assert world.pack() == Packing()
+    world.clock.pass_by(seconds=1)
+    assert (world.pack(is_open=True), world.pack(), world.pack()) == (Packing(), Packing(packed=6), Packing())
+    (noon, _) = sorted({item.packed.uri for item in world.listing()})
+    assert len(read_index(world.store, f"{noon.rpartition('/')[0]}/")) == 1
+    world.check()
+    # The next hour has one packed object: nothing has to be joined.
+    world.clock.pass_by(hours=1)
+    assert world.pack() == Packing()
+
+
+def test_the_open_hours_of_two_days_are_packed():
+    world = World()
+    world.clock.time = datetime(2013, 3, 12, 0, 10, tzinfo=UTC)
+    for hour in (-2, -1, 0, 1):
+        world.push_small(3, datetime(2013, 3, 12, tzinfo=UTC) + hour * HOUR)
+    assert world.pack(is_open=True) == Packing(packed=6)
+    places = {tuple(item.uri.split("/")[5:7]) for item in world.listing() if item.packed}
+    assert places == {("date=2013-03-11", "hour=23"), ("date=2013-03-12", "hour=00")}
+    world.check()
+
+
+def test_full_objects_of_an_hour_that_was_open_are_not_joined(monkeypatch):
+    world = World()
+    world.clock.time = NOON + timedelta(minutes=20)
+    monkeypatch.setattr("slackwater.runs.packing.pack_hours._FULL_BYTES", 1)
+    for _ in range(2):
+        world.push_small(3)
+        assert world.pack(is_open=True) == Packing(packed=3)
+    world.clock.pass_by(hours=3)
+    assert world.pack() == Packing()
 
 
 def test_rows_that_do_not_fit_into_memory_become_several_packed_objects(monkeypatch):
@@ -448,9 +501,10 @@ def test_readers_see_the_same_whatever_happens(seed):
                 world.clock.pass_by(hours=chosen.randrange(60))
             case _:
                 fault = WriteFault(chosen.randint(1, 6), chosen.choice(FAULT_TYPES))
-                process = Process(fault, meanwhile=world.pack)
+                is_open, other = chosen.random() < 0.3, partial(world.pack, is_open=chosen.random() < 0.3)
+                process = Process(fault, meanwhile=other)
                 try:
-                    world.pack(process.using)
+                    world.pack(process.using, is_open=is_open)
                 except SlackwaterError:
                     assert process.has_ended or process.is_fault_reached
         world.check()

@@ -1,4 +1,4 @@
-"""Pack the small objects of finished hours, and delete the objects of members three days later.
+"""Pack the small objects of hours, and delete the objects of members three days later.
 
 What readers see does not change: the members of packed objects are listed with the names, sizes and times that they
 had. Three writes follow each other, and a process may end between any two of them:
@@ -9,6 +9,9 @@ had. Three writes follow each other, and a process may end between any two of th
 
 Late objects of a packed hour stay beside it until there are enough of them to pack the hour again. A member that
 readers do not see any more, because a pull has replaced its file, leads to new packed objects without it.
+
+An hour that has not ended is packed too, if a pipeline publishes it meanwhile: each time has a packed object of its
+own, and the finished hour joins them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from slackwater.runs.inputs.consistent_listing import ConsistentListing, consist
 from slackwater.runs.inputs.partition_objects import list_partitions, objects_of_partitions
 from slackwater.runs.packing.index import ENDING, INDEX, KEPT, PackedObject, format_index, members_of, read_index
 from slackwater.runs.packing.write_packed import PackedWriter
-from slackwater.runs.period import HOUR, partition_of
+from slackwater.runs.period import HOUR, partition_of, start_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, UpdateTable, named_rows, partition_prefix, partition_value
 from slackwater.storage import ObjectStore, StoredObject
@@ -78,7 +81,7 @@ class HourPacker:
         Raises `CloudError` if the source cannot be listed.
         """
         started, ends_at = self.now(), self.now() + limit
-        newest, total = started - _WAIT - HOUR, Packing()
+        newest, total = started - HOUR - _WAIT, Packing()
         day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
         window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
         while day > started - window and self.now() < ends_at:
@@ -87,6 +90,21 @@ class HourPacker:
             total = _total([total, self._day(source, partitions, ends_at)])
             day -= _DAY
         return total
+
+    def pack_open(self, source: Source, *, limit: timedelta) -> Packing:
+        """Pack the present hour, and the one before while `pack` waits for its last events, until `limit` has passed.
+
+        Raises `CloudError` if the source cannot be listed.
+        """
+        present = self.now().replace(minute=0, second=0, microsecond=0)
+        hours = [hour for hour in (present - HOUR, present) if self.now() < hour + HOUR + _WAIT]
+        return self.pack_hours(source, hours, limit=limit)
+
+    def pack_hours(self, source: Source, hours: Iterable[datetime], *, limit: timedelta) -> Packing:
+        """Pack these hours, which are in order, until `limit` has passed. Raises as `pack_open`."""
+        ends_at = self.now() + limit
+        days = groupby(map(partition_of, hours), key=lambda hour: hour.date)
+        return _total(self._day(source, [*found], ends_at) for _, found in days)
 
     def _day(self, source: Source, hours: Sequence[Partition], ends_at: datetime) -> Packing:
         stored = list_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
@@ -137,9 +155,14 @@ class HourPacker:
         replaced = self._replaced(source, before, seen={item.uri for item in listing.objects})
         stale = [each for each in before if any(item.uri in replaced for item in each.members)]
         new = [item for item in listing.objects if self._is_packable(source, listing, item)]
-        if not stale and (source.pack is None or len(new) <= source.pack.max_objects):
+        closes_at = start_of(hour) + HOUR + _WAIT
+        is_open = self.now() < closes_at
+        early = [each for each in before if each.packed_at < closes_at and each.size < _FULL_BYTES]
+        is_split = len(early) > 1 and not is_open
+        if not stale and not is_split and (source.pack is None or len(new) <= source.pack.max_objects):
             return 0
-        full = [each for each in before if each not in stale and each.size >= _FULL_BYTES]
+        # The objects of an open hour are not written again each time.
+        full = [each for each in before if each not in stale and (is_open or each.size >= _FULL_BYTES)]
         again = [item for each in before if each not in full for item in each.members if item.uri not in replaced]
         # If another process has packed the hour since it was listed, objects are in both, and the index is not written.
         by_uri = {item.uri: item for item in (*new, *again)}
