@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ from aws_cdk import App
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
+from lambdas.pack_objects import PackRequest
 
 pytestmark = pytest.mark.infra
 
@@ -43,6 +45,26 @@ def test_a_rule_calls_each_function_with_its_events(template, module, variables,
     rules = template.find_resources("AWS::Events::Rule").values()
     [rule] = [rule["Properties"] for rule in rules if target.items() <= rule["Properties"]["Targets"][0].items()]
     assert rule["EventPattern"] == pattern
+
+
+def test_a_rule_has_complete_hours_packed(template):
+    [rule] = [
+        rule["Properties"]
+        for rule in template.find_resources("AWS::Events::Rule").values()
+        if "InputTransformer" in rule["Properties"]["Targets"][0]
+    ]
+    assert rule["EventPattern"]["detail"] == {"source": ["clicks"], "state": ["complete"]}
+    [target] = rule["Targets"]
+    assert target["Arn"]["Fn::Join"][1][-1].endswith(":function:slackwater-pack-objects")
+    # What EventBridge makes of it: strings get quotes.
+    paths, text = target["InputTransformer"]["InputPathsMap"], target["InputTransformer"]["InputTemplate"]
+    event = {"detail": {"source": "clicks", "start": "2026-01-01T15:00:00Z", "end": "2026-01-01T16:00:00Z"}}
+    for name, path in paths.items():
+        text = text.replace(f"<{name}>", json.dumps(event["detail"][path.removeprefix("$.detail.")]))
+    request = PackRequest.model_validate_json(text)
+    assert request.model_dump(mode="json") == {"is_open": False, "period": event["detail"]}
+    permissions = template.find_resources("AWS::Lambda::Permission").values()
+    assert target["Arn"] in [permission["Properties"]["FunctionName"] for permission in permissions]
 
 
 def test_the_functions_may_make_their_calls(template):

@@ -48,12 +48,12 @@ class ConsistentListing(NamedTuple):
 
     def is_removed(self, uri: str) -> bool:
         """Return whether the partner has removed all files to which an object belongs."""
-        version = version_of(uri)
+        version = version_of(uri) if self.removed else None
         return version is not None and version[0] in self.removed
 
     def receipt(self, uri: str) -> Receipt | None:
         """Return when the events of a file's object were received; None for an object of a pushed batch."""
-        version = version_of(uri)
+        version = version_of(uri) if self.receipts else None
         return self.receipts.get(version[0]) if version else None
 
     def first_received_at(self, uri: str) -> datetime | None:

@@ -194,9 +194,10 @@ class InputListing:
         column = self.project.source(source).id_column
 
         def is_named(stored: StoredObject) -> bool:
+            if stored.packed is not None or named_rows(stored.uri) is not None:
+                return True
             same = known.get(stored.uri)
-            has_identity = same is not None and same.identity == (stored.uri, stored.etag, stored.size)
-            return stored.packed is not None or has_identity or named_rows(stored.uri) is not None
+            return same is not None and same.identity == (stored.uri, stored.etag, stored.size)
 
         # Threads are for waiting only: with each of many objects, they would take most of the time.
         others = [stored.uri for stored in listing.objects if not is_named(stored)]
