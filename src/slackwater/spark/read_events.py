@@ -39,6 +39,7 @@ from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
+from slackwater.sources.first_events import first_events
 from slackwater.storage import ObjectStore
 
 # The driver reads a source of at most this size: Spark's own reader takes longer to start (docs/decisions/0027). Rows
@@ -88,23 +89,29 @@ def read_source(
     if not files:
         # From an empty list, Spark would create it with Python workers.
         return frame_of(spark, [], arrow_schema_of(source_schema(source)))
+    # Objects of one name are of one content, in several hours.
+    received = {_name_of(uri): at for uri, at in (first_received or {}).items()}
     by_driver = sum(file.size for file in files) <= SMALL_BYTES and has_small_way(spark)
-    events = _read_by_driver(spark, source, files, store) if by_driver else None
-    if events is None:
-        events = _read_by_executors(spark, source, files)
+    few = _read_by_driver(source, files, store) if by_driver else None
+    # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first event
+    # of an id may belong to the other day, and then its duplicates do not count in this one.
+    if few is not None:
+        if source.id_column:
+            few = first_events(few, source.id_column, position=[OBJECT, ROW], first_received=received)
+        if day:
+            few = few.filter((pc.field(EVENT_TIME) >= day.start) & (pc.field(EVENT_TIME) < day.end))
+        few = few.select([*source.columns])
+        return frame_of(spark, few.to_batches(), few.schema)
+    events = _read_by_executors(spark, source, files)
     if source.id_column:
-        # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
-        # event of an id may belong to the other day, and then its duplicates do not count in this one.
-        events = _drop_duplicates(events, source.id_column, first_received or {})
+        events = _drop_duplicates(events, source.id_column, received)
     if day:
         event_time = sf.col(EVENT_TIME)
         events = events.where((event_time >= sf.lit(day.start)) & (event_time < sf.lit(day.end)))
     return events.select(*source.columns)
 
 
-def _read_by_driver(
-    spark: SparkSession, source: Source, files: Sequence[EventFile], store: ObjectStore
-) -> DataFrame | None:
+def _read_by_driver(source: Source, files: Sequence[EventFile], store: ObjectStore) -> pa.Table | None:
     """Return all events of the files, as `_read_by_executors` does; None if there are too many for the driver."""
     names = _stored_schema(source).names
 
@@ -133,8 +140,7 @@ def _read_by_driver(
             events = events.drop_columns([OBJECT, ROW])
         tables.append(events)
     # Objects that were written before a column was defined lack it.
-    events = pa.concat_tables(tables, promote_options="default")
-    return frame_of(spark, events.to_batches(), events.schema)
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _read_by_executors(spark: SparkSession, source: Source, files: Sequence[EventFile]) -> DataFrame:
@@ -188,16 +194,14 @@ def _name_of(uri: str) -> str:
 
 
 def _drop_duplicates(events: DataFrame, id_column: str, first_received: Mapping[str, datetime]) -> DataFrame:
-    """Return the first received event of each id and partition, and all events without an id."""
+    """Return the first received event of each id and partition, and all events without an id: see `first_events`."""
     # `date_trunc` would use the timezone of the session, but partitions are UTC hours.
     hour = f"floor(unix_seconds({EVENT_TIME}) / 3600)"
-    # Objects of one name are of one content, in several hours.
-    times = {_name_of(uri): at for uri, at in first_received.items()}
-    entries = (f"'{name}', timestamp_micros({(at - _EPOCH) // _MICROSECOND})" for name, at in times.items())
+    entries = (f"'{name}', timestamp_micros({(at - _EPOCH) // _MICROSECOND})" for name, at in first_received.items())
     is_first = is_first_of_its_id(
         quoted(id_column),
         partition=[hour],
         position=[OBJECT, ROW],
-        first_received=f"map({', '.join(entries)})[{OBJECT}]" if times else "",
+        first_received=f"map({', '.join(entries)})[{OBJECT}]" if first_received else "",
     )
     return events.withColumn("_is_first", sf.expr(is_first)).where("_is_first")
