@@ -37,6 +37,7 @@ FOLLOWED = (
     "slackwater.receiver.parsing",
     "slackwater.sources.event_schema",  # which columns a stored event has
     "slackwater.sources.first_by_id",  # which of several events with one id counts
+    "slackwater.sources.first_events",
 )
 
 
