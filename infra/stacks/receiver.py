@@ -35,13 +35,10 @@ class ReceiverStack(FunctionStack):
         self._update_raw_tables()
         # The first time is a week after the deployment: no earlier release runs by then.
         self.invoke_every(Duration.days(7), self._remove_stale(), description="Stale objects of pulled files")
-        packs, packs_open = (
-            any(source.pack for source in sources.values())
-            for sources in (parts.project.sources, parts.project.live_sources())
-        )
-        pack_objects = self._pack_objects()
+        pack_objects, project = self._pack_objects(), parts.project
+        packs = any(source.pack for source in project.sources.values())
         self.invoke_every(Duration.hours(1), pack_objects, description="Small objects", is_enabled=packs)
-        if packs_open:
+        if any(source.pack for source in project.live_sources().values()):
             self.invoke_every(
                 Duration.minutes(1),
                 pack_objects,

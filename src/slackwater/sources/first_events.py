@@ -29,18 +29,16 @@ def first_events(
     events = events.combine_chunks()
     received, ids = events[RECEIVED_AT], events[id_column]
     hours = pc.divide(pc.add(events[EVENT_TIME].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), _SHIFT), _HOUR)
-    keys: dict[str, tuple[pa.ChunkedArray, str]] = {"hour": (hours, "ascending"), "id": (ids, "ascending")}
+    columns = {"hour": hours, "id": ids}
     if first_received:
         found = pc.index_in(events[position[0]], value_set=pa.array([*first_received]))
         times = pa.array([*first_received.values()], received.type).take(found)
-        # Of two contents whose files begin at the same time, the later one is a correction.
-        keys["first"] = (pc.coalesce(times, received), "ascending")
-        keys["received"] = (received, "descending")
-    else:
-        keys["received"] = (received, "ascending")
-    keys |= {column: (events[column], "ascending") for column in position}
-    table = pa.table({name: values for name, (values, _) in keys.items()})
-    order = pc.sort_indices(table, sort_keys=[(name, direction) for name, (_, direction) in keys.items()])
+        columns["first received"] = pc.coalesce(times, received)
+    columns |= {"received": received, **{name: events[name] for name in position}}
+    # Of two contents whose files begin at the same time, the later one is a correction.
+    later = {"received"} if first_received else set()
+    keys = [(name, "descending" if name in later else "ascending") for name in columns]
+    order = pc.sort_indices(pa.table(columns), sort_keys=keys)
     is_same = [pc.equal(sorted_[1:], sorted_[:-1]) for sorted_ in (hours.take(order), ids.take(order))]
     # Null for an event without an id.
     is_first = pc.invert(pc.fill_null(pc.and_(*is_same), False))

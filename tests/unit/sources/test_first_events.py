@@ -1,14 +1,19 @@
-"""Which events count, over Arrow tables: compared with plain Python for random events in random chunks."""
+"""Which events count, over Arrow tables: compared with plain Python and with the SQL of the same rule in DuckDB.
+
+The events are random, and so are the chunks of the tables.
+"""
 
 from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT
+from slackwater.sources.first_by_id import is_first_of_its_id
 from slackwater.sources.first_events import first_events
 
 pytestmark = pytest.mark.unit
@@ -49,6 +54,22 @@ def expected(rows, first_received):
     return {each[1:] for each in first.values()}
 
 
+def by_sql(events, first_received):
+    """Return the positions of the events that count by the rule in SQL."""
+    connection = duckdb.connect()
+    connection.register("events", events)
+    names, times = pa.array([*first_received], pa.string()), pa.array([*first_received.values()], TIME)
+    connection.register("files", pa.table({"name": names, "began": times}))
+    condition = is_first_of_its_id(
+        "id",
+        partition=[f"floor(epoch({EVENT_TIME}) / 3600)"],
+        position=["_object", "_row"],
+        first_received="began" if first_received else "",
+    )
+    joined = "events LEFT JOIN files ON name = _object"
+    return {*connection.sql(f"SELECT _object, _row FROM {joined} QUALIFY {condition}").fetchall()}
+
+
 @pytest.mark.parametrize("ids", [{each: each for each in "abcd"}, {each: ord(each) for each in "abcd"}])
 @pytest.mark.parametrize("seed", range(30))
 def test_the_first_received_event_of_each_hour_and_id_counts(seed, ids):
@@ -62,7 +83,7 @@ def test_the_first_received_event_of_each_hour_and_id_counts(seed, ids):
     events = pa.concat_tables([table_of(part, ids) for part in parts])
     found = first_events(events, "id", position=["_object", "_row"], first_received=first_received).to_pylist()
     positions = [(row["_object"], row["_row"]) for row in found]
-    assert set(positions) == expected(rows, first_received)
+    assert set(positions) == expected(rows, first_received) == by_sql(events, first_received)
     # Once each, and in the order in which they were.
     assert positions == [row[3:] for row in rows if row[3:] in set(positions)]
 

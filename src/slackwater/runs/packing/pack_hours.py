@@ -81,7 +81,7 @@ class HourPacker:
         Raises `CloudError` if the source cannot be listed.
         """
         started, ends_at = self.now(), self.now() + limit
-        newest, total = started - HOUR - _WAIT, Packing()
+        newest, total = started - _WAIT - HOUR, Packing()
         day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
         window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
         while day > started - window and self.now() < ends_at:
