@@ -376,29 +376,36 @@ def publish_live(job, monkeypatch):
     return publish
 
 
-FOUR = [provisional(number, ago=ago) for number, ago in enumerate([200, 100, 30, 0], start=1)]
+@pytest.fixture
+def four():
+    """Four provisional versions: version 1 was replaced 100 minutes ago, and version 2 half an hour ago.
+
+    Their times count from the start of the test, since a whole test run takes longer than these minutes.
+    """
+    return [provisional(number, ago=ago) for number, ago in enumerate([200, 100, 30, 0], start=1)]
+
+
 LIVE_DAY = DayRecord(pipeline="daily_delays", date=DAY)
 
 
-def test_a_provisional_version_takes_the_tags_of_those_before_it_and_snapshots_some_time_later(publish_live):
-    # Version 1 was replaced 100 minutes ago, and version 2 half an hour ago.
-    assert publish_live(*FOUR, day=LIVE_DAY, through=True) == ([tag(4)], [2, 3, 4])
+def test_a_provisional_version_takes_the_tags_of_those_before_it_and_snapshots_some_time_later(publish_live, four):
+    assert publish_live(*four, day=LIVE_DAY, through=True) == ([tag(4)], [2, 3, 4])
 
 
-def test_the_last_run_of_a_day_takes_the_tag_of_the_provisional_version_too(publish_live):
+def test_the_last_run_of_a_day_takes_the_tag_of_the_provisional_version_too(publish_live, four):
     last = a_run(DAY, attempt=4), datetime.now(UTC)
-    assert publish_live(*FOUR[:3], last, day=LIVE_DAY, through=False, days="9") == ([tag(4)], [2, 3, 4])
+    assert publish_live(*four[:3], last, day=LIVE_DAY, through=False, days="9") == ([tag(4)], [2, 3, 4])
 
 
-def test_a_first_version_that_was_provisional_stays_when_late_data_replaces_it(publish_live):
+def test_a_first_version_that_was_provisional_stays_when_late_data_replaces_it(publish_live, four):
     late = a_run(DAY, attempt=4), datetime.now(UTC)
-    tags, _ = publish_live(*FOUR[:3], late, day=day_record(published=3, notified=3), through=False, days="9")
+    tags, _ = publish_live(*four[:3], late, day=day_record(published=3, notified=3), through=False, days="9")
     assert tag(3) in tags
 
 
-def test_a_commit_without_a_tag_that_nothing_has_replaced_stays(publish_live):
+def test_a_commit_without_a_tag_that_nothing_has_replaced_stays(publish_live, four):
     other = a_run("2013-03-09", attempt=5), datetime.now(UTC)
-    assert publish_live(*FOUR[:3], FOUR[3], other, day=LIVE_DAY, through=True, untagged=(4,))[1] == [2, 3, 4, 5]
+    assert publish_live(*four[:3], four[3], other, day=LIVE_DAY, through=True, untagged=(4,))[1] == [2, 3, 4, 5]
 
 
 def test_no_other_stage_removes_versions_and_a_rollback_does(job):
