@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.credentials import CredentialProvider, CredentialResolver, DeferredRefreshableCredentials
-from botocore.session import Session
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import botocore_session, client
 from slackwater.aws.s3_connector import S3Connector
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.outbound.credentials import Secrets
@@ -90,6 +89,6 @@ def role_session(role: str, *, sts: Any, name: str) -> boto3.session.Session:
     """Return a session with the rights of `role`, an ARN. The role's account sees `name` in CloudTrail."""
     # Deferred credentials renew themselves. A long download outlives a session: when one role assumes another, AWS
     # limits the session to an hour.
-    session = Session()
+    session = botocore_session()
     session.register_component("credential_provider", CredentialResolver([AssumedRoleProvider(sts, role, name)]))
     return boto3.session.Session(botocore_session=session)

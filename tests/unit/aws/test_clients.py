@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import socket
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from lambdas import compare_versions, notify_change, receive_events, record_run, store_events
@@ -32,6 +34,43 @@ def test_without_a_region_the_error_names_both_remedies(monkeypatch, tmp_path):
     default_session.cache_clear()  # another test may have set a region
     with pytest.raises(InputError, match=r"AWS_REGION.*slackwater local up"):
         client("dynamodb")
+
+
+SECOND = datetime(2026, 11, 29, 16, 32, 41, tzinfo=UTC)
+
+
+def answered(monkeypatch, service, *, headers, body):
+    """Return a client of a service that answers each request so."""
+    for name, value in {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(name, value)
+    default_session.cache_clear()
+    raw = SimpleNamespace(stream=lambda *_, **__: iter([body.encode()]))
+    made = client(service)
+    made.meta.events.register("before-send", lambda request, **_: AWSResponse(request.url, 200, headers, raw))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("2026-11-29T16:32:41.508Z", SECOND + timedelta(milliseconds=508)),
+        ("2026-11-29T16:32:41Z", SECOND),
+        ("2026-11-29T17:32:41+01:00", SECOND),
+        ("Sun, 29 Nov 2026 16:32:41 Z", SECOND),
+    ],
+)
+def test_times_in_xml_are_read_in_each_format(monkeypatch, written, expected):
+    body = f"<ListBucketResult><Contents><LastModified>{written}</LastModified></Contents></ListBucketResult>"
+    (item,) = answered(monkeypatch, "s3", headers={}, body=body).list_objects_v2(Bucket="raw")["Contents"]
+    assert item["LastModified"] == expected
+
+
+def test_times_in_headers_and_in_json_are_read(monkeypatch):
+    s3 = answered(monkeypatch, "s3", headers={"Last-Modified": "Sun, 29 Nov 2026 16:32:41 GMT"}, body="")
+    assert s3.head_object(Bucket="raw", Key="a")["LastModified"] == SECOND
+    body = f'{{"Table": {{"CreationDateTime": {SECOND.timestamp()}}}}}'
+    table = answered(monkeypatch, "dynamodb", headers={}, body=body).describe_table(TableName="runs")["Table"]
+    assert table["CreationDateTime"] == SECOND
 
 
 @pytest.mark.parametrize("name", ["events_api", "receiver"])

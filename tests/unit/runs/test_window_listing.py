@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from threading import Barrier
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from slackwater.runs.inputs import partition_objects
 from slackwater.runs.inputs.listing import DayListing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.period import day_of
@@ -98,6 +100,39 @@ def test_days_that_do_not_follow_each_other_are_listed_without_those_between():
     assert [len(listing.sources["flights"].objects) for listing in listings] == [24, 24, 24]
     # Two days and a part of the next page; one day and a part of the next page.
     assert store.requests == 3 + 2
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 7, 24, 100])
+@pytest.mark.parametrize("counts", [{0: 5}, {5: 9, 6: 1, 23: 1}, {0: 1, 23: 30}, dict.fromkeys(range(24), 3)])
+def test_hours_of_many_objects_are_listed_in_few_parts_without_a_gap_or_an_object_twice(monkeypatch, page, counts):
+    monkeypatch.setattr(partition_objects, "_PAGE", page)
+    monkeypatch.setattr(partition_objects, "_PARTS", 4)
+    store, expected = PagedStore(page), []
+    for day in (1, 2, 3):
+        for hour, count in counts.items():
+            for number in range(count):
+                uri = f"{PREFIX}date=2013-07-0{day}/hour={hour:02}/{number:03}.parquet"
+                store.put(uri, b"x", metadata={"rows": "1"})
+                expected += [uri] if day == 2 else []
+    (listing,) = window([date(2013, 7, 2)], "UTC", store)
+    assert [item.uri for item in listing.sources["flights"].objects] == expected
+    # Each part may begin and end within a page.
+    assert store.requests <= -(-len(expected) // page) + 1 + 2 * 5
+
+
+def test_the_parts_of_a_listing_are_read_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(partition_objects, "_PAGE", 1)
+    store, together = filled(date(2013, 7, 1), 1, page=1), Barrier(3, timeout=60)
+    list_objects = store.list
+
+    def wait_and_list(prefix, *, start_after=""):
+        if start_after[-2:] in {"05", "07", "09"}:
+            together.wait()
+        return list_objects(prefix, start_after=start_after)
+
+    store.list = wait_and_list
+    (listing,) = window([date(2013, 7, 1)], "UTC", store)
+    assert len(listing.sources["flights"].objects) == 24
 
 
 def test_no_days_need_no_request():
