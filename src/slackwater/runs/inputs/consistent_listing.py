@@ -43,7 +43,7 @@ class ConsistentListing(NamedTuple):
 
     def files_of(self, uri: str) -> Sequence[str]:
         """Return the paths of the files to which an object belongs; none for an object of a pushed batch."""
-        version = version_of(uri)
+        version = version_of(uri) if self.files else None
         return self.files[version[0]] if version else ()
 
     def is_removed(self, uri: str) -> bool:

@@ -199,6 +199,9 @@ class ObjectChanges(NamedTuple):
 
 def object_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> ObjectChanges:
     """Return which of one source's objects are gone or new: removed, added, or part of a changed input."""
+    before, now = tuple(before), tuple(now)
+    if before == now:  # unchanged objects of a listing are those of the earlier manifest, which takes no time to see
+        return ObjectChanges([], [])
     old, new = {item.identity: item for item in before}, {item.identity: item for item in now}
     removed = [item for identity, item in old.items() if identity not in new]
     added = [item for identity, item in new.items() if identity not in old]

@@ -127,7 +127,7 @@ class InputListing:
             left_out: dict[str, Literal["hold", "drop"]] = {}
             for number, (source, listing) in enumerate(zip(sources, listings, strict=True)):
                 on_removed = definition.on_removed(self.project.source(source))
-                if on_removed != "keep":
+                if listing.removed and on_removed != "keep":
                     removed = {item.uri for item in listing.objects if listing.is_removed(item.uri)}
                     kept = [item for item in listing.objects if item.uri not in removed]
                     listings[number] = listing._replace(objects=kept)
