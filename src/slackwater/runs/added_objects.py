@@ -62,8 +62,11 @@ def store_earlier_stages(
     found = {}
     for stage in stages(project.pipeline(run.pipeline)):
         objects = inputs.of_source(stage.reads_sources[0]) if len(stage.reads_sources) == 1 else ()
-        identities, rows = {item.identity for item in objects}, sum(item.rows for item in objects)
-        for attempt in attempts if objects and rows >= large_rows else ():
+        rows = sum(item.rows for item in objects)
+        if not objects or rows < large_rows:
+            continue
+        identities = {item.identity for item in objects}
+        for attempt in attempts:
             reference = find_reference(attempt.stage_prefix(stage.name), store=store)
             if reference is None:
                 continue
