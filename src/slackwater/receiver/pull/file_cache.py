@@ -28,7 +28,7 @@ from slackwater.sources.partitions import Partition
 _FIRST_DELAY, _MAX_DELAY = timedelta(minutes=15), timedelta(days=1)
 # Paths that a content keeps of the files that have it. They explain where rows come from; the number of files is exact.
 _MAX_PATHS = 20
-_OBJECT_NAME = re.compile(r"/([0-9a-f]{32})-([0-9a-f]{12})(?:-[0-9]+)?\.parquet$")
+_OBJECT_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{12})(?:-[0-9]+)?\.parquet")
 
 
 class EntryChanged(CloudError):
@@ -360,7 +360,7 @@ def version_of(uri: str) -> tuple[str, str] | None:
 
     None for an object of a pushed batch.
     """
-    match = _OBJECT_NAME.search(uri)
+    match = _OBJECT_NAME.fullmatch(uri, uri.rfind("/") + 1)
     return (match[1], match[2]) if match else None
 
 

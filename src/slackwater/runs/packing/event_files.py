@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from slackwater.runs.packing.index import members_of, read_index
+from slackwater.runs.packing.index import read_names
 from slackwater.storage import ObjectStore
 
 _READERS = 16
@@ -30,16 +30,20 @@ def event_files(store: ObjectStore, sizes: Mapping[str, int]) -> list[EventFile]
     A manifest names objects, which may have been packed since. The index of each partition of the objects is read,
     which takes one request. Raises `ObjectInvalid`, `CloudError`.
     """
-    folders = sorted({f"{uri.rpartition('/')[0]}/" for uri in sizes})
+    objects: dict[str, dict[str, int]] = {}
+    for uri, size in sizes.items():
+        folder, _, name = uri.rpartition("/")
+        objects.setdefault(f"{folder}/", {})[name] = size
+    files = list[EventFile]()
     with ThreadPoolExecutor(_READERS) as pool:
-        packed = [each for index in pool.map(lambda folder: read_index(store, folder), folders) for each in index]
-    rows = {uri: item.packed for uri, item in members_of(packed).items() if uri in sizes and item.packed}
-    files = [EventFile(uri, size) for uri, size in sizes.items() if uri not in rows]
-    wanted: dict[str, list[str]] = {}
-    for uri, place in rows.items():
-        wanted.setdefault(place.uri, []).append(uri.rpartition("/")[2])
-    for each in packed:
-        if names := wanted.get(each.uri):
-            is_whole = len(names) == len(each.members)
-            files.append(EventFile(each.uri, each.size, True, None if is_whole else tuple(sorted(names))))
+        indexes = pool.map(lambda folder: read_names(store, folder), objects)
+        for (folder, own), packed in zip(objects.items(), indexes, strict=True):
+            for each in packed:
+                found = [name for name in each.names if name in own]
+                if found:
+                    members = None if len(found) == len(each.names) else tuple(found)
+                    files.append(EventFile(each.uri, each.size, True, members))
+                for name in found:
+                    del own[name]
+            files += [EventFile(f"{folder}{name}", size) for name, size in own.items()]
     return files

@@ -49,7 +49,8 @@ class PackedWriter:
             head = self.store.head(uri)
             if head is None:
                 raise ObjectMissing(f"{uri} was deleted when it had just been written")
-            yield packed_object(uri, size=head.size, etag=head.etag, packed_at=self.now(), members=found)
+            placed = (item[:4] for item in found)
+            yield packed_object(uri, size=head.size, etag=head.etag, packed_at=self.now(), members=placed)
 
     def _tables(self, members: Sequence[StoredObject]) -> Iterator[tuple[list[StoredObject], pa.Table]]:
         """Yield consecutive objects with their rows, as many as fit into memory."""
