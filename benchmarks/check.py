@@ -21,6 +21,7 @@ from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -239,7 +240,7 @@ def _checked(project: Project, pipeline: str, periods: Sequence[str], late: Sequ
     for name, record in days.items():
         assert record.published
         manifest = _manifest(name, iter(definition.sources), definition.timezone, pipeline)
-        store.add(record.published.run.manifest, manifest.model_dump_json().encode())
+        store.add(record.published.run.manifest, msgspec.json.encode(manifest))
     table: Any = PublishedTable(requests, days)
     files: Any = NoFiles()
     stores: Any = store

@@ -23,6 +23,7 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import Content, ContentVersion
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import store_manifest
 from slackwater.runs.period import day_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, object_name, object_uri
@@ -132,7 +133,7 @@ def freeze_once(uris: Iterable[str], contents: Iterable[Content] = ()) -> dict[s
     )
     start, processor = time.perf_counter(), time.process_time()
     manifest = inputs.manifest("all", day_of(date.fromisoformat(_DAY), "UTC"))
-    store.put(f"s3://exchange/manifests/{manifest.digest}.json", manifest.model_dump_json().encode())
+    store_manifest(store, f"s3://exchange/manifests/{manifest.digest}.json", manifest)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     if (len(manifest.objects), manifest.rows) != (OBJECTS, OBJECTS * ROWS):
         raise AssertionError(f"{len(manifest.objects)} objects with {manifest.rows} rows")

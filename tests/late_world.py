@@ -43,7 +43,7 @@ from slackwater.pipeline.table_inputs import TableInput
 from slackwater.receiver.pull.file_cache import version_of
 from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.freeze import FreezeAction, Freezer
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import Publication, Run, RunState
@@ -298,7 +298,7 @@ class LateWorld(World):
         store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
 
     def manifest(self, uri: str) -> InputManifest:
-        return InputManifest.model_validate_json(self.store.get(uri))
+        return read_manifest(self.store, uri)
 
     def manifest_content(self, uri: str) -> Content:
         return {(item.uri, item.etag): item.rows for item in self.manifest(uri).objects}

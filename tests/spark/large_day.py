@@ -18,7 +18,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.added_objects import store_earlier_stages
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, store_manifest
 from slackwater.runs.record import Run, RunRecord, RunState
 from slackwater.sources.definition import Source
 from slackwater.spark.stage import StageJob, run_stage
@@ -132,7 +132,7 @@ class LargeDay:
             rows=manifest.rows,
             bytes=manifest.bytes,
         )
-        store.put(run.manifest, manifest.model_dump_json().encode())
+        store_manifest(store, run.manifest, manifest)
         earlier, since = [] if force else self.records[::-1], NOW - timedelta(days=9999)
         store_earlier_stages(self.project, run, manifest, earlier, since=since, store=store, large_rows=self.large_rows)
         return run

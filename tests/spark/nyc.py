@@ -16,7 +16,7 @@ from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, store_manifest
 from slackwater.runs.period import day_of
 from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
@@ -101,7 +101,7 @@ class Day:
         manifest = InputManifest(
             pipeline="daily_delays", date=self.date, frozen_at="2013-03-13T00:00:00Z", objects=self.objects
         )
-        self.store.put(MANIFEST_URI, manifest.model_dump_json().encode())
+        store_manifest(self.store, MANIFEST_URI, manifest)
         self.store.put(PROJECT_URI, self.project.model_dump_json(by_alias=True).encode())
         return self
 

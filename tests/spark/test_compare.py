@@ -33,7 +33,7 @@ from slackwater.late.comparison import (
 from slackwater.project.project import load_project
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.input_definition import InputDefinition
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, store_manifest
 from slackwater.runs.record import version_tag
 from slackwater.spark.commit import current_snapshot, find_commit, overwrite_day
 from slackwater.spark.compare.comparison import (
@@ -633,7 +633,7 @@ def test_the_input_differences_are_reported_unless_a_manifest_is_missing(compare
             for name in names
         )  # fmt: skip
         manifest = InputManifest(pipeline="daily_delays", date=str(DAY), frozen_at=NOON, objects=objects)
-        day.store.put(f"s3://exchange/manifests/{attempt}.json", manifest.model_dump_json().encode())
+        store_manifest(day.store, f"s3://exchange/manifests/{attempt}.json", manifest)
 
     assert without_manifests.inputs == ()
     keep(1, "a")
@@ -654,7 +654,7 @@ def test_what_only_one_definition_names_is_no_difference(store):
     versions = [version(number).model_copy(update={"reads": reads}) for number, reads in ((1, weather), (2, both))]
     for each, objects in zip(versions, ((), (item,)), strict=True):
         manifest = InputManifest(pipeline="daily_delays", date=str(DAY), frozen_at=NOON, objects=objects)
-        store.put(each.manifest, manifest.model_dump_json().encode())
+        store_manifest(store, each.manifest, manifest)
 
     def changed(before: PublishedVersion, after: PublishedVersion) -> list[str]:
         pair = VersionPair(pipeline="daily_delays", date=str(DAY), before=before, after=after)

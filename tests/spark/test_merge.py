@@ -10,7 +10,7 @@ import pytest
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import DataError
 from slackwater.pipeline.graph import stages
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.spark.merge import find_earlier_rows, stage_merges
 from tests.fakes_spark import FolderStore
 from tests.spark.large_day import (
@@ -200,7 +200,7 @@ def test_only_the_first_run_of_a_day_looks_for_no_earlier_rows(day):
 
     def earlier_rows(store):
         run = day.start()
-        inputs = InputManifest.model_validate_json(day.stores().get(run.manifest))
+        inputs = read_manifest(day.stores(), run.manifest)
         return find_earlier_rows(run, day.project, stage, inputs, store=store)
 
     day.add(1000)

@@ -14,7 +14,7 @@ from slackwater.arrow.exchange import read_frame
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.outputs import versions
 from slackwater.runs.record import Run, RunRecord, RunState
 from slackwater.runs.step_versions import stored_names
@@ -82,7 +82,7 @@ def defined(day: Day, *, exchange: tuple[str, ...] = (), versions: str = "all", 
 
 def keep(day: Day, store, *earlier: Day) -> frozenset[str]:
     """Let the day's attempt start after the earlier ones; return the stages that it keeps."""
-    manifest = InputManifest.model_validate_json(store.get(MANIFEST_URI))
+    manifest = read_manifest(store, MANIFEST_URI)
     identities = stage_identities(day.project, day.identity, manifest, published=0)
     return keep_finished_stages(
         day.identity,

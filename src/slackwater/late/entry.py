@@ -121,8 +121,19 @@ def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[
         gone = [(item, change) for item, change in changes.gone if change is Change.REMOVED]
         rows = sum(item.rows for item in earlier)
         for item, change in (*changes.new, *gone):
-            fields = item.model_dump(include={"source", "file", "uri", "etag", "arrived", "rows", "bytes"})
-            inputs.append(LateInput(**fields, change=change, rows_before=rows))
+            inputs.append(
+                LateInput(
+                    source=item.source,
+                    file=item.file,
+                    uri=item.uri,
+                    etag=item.etag,
+                    arrived=item.arrived,
+                    rows=item.rows,
+                    bytes=item.bytes,
+                    change=change,
+                    rows_before=rows,
+                )
+            )
     return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
 
 

@@ -14,9 +14,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from slackwater.errors import DayChanged
+from slackwater.errors import DayChanged, ObjectInvalid
 from slackwater.late.decision import CheckReport, DecisionRule
-from slackwater.late.documents import OnUnreadable, read_document
+from slackwater.late.documents import OnUnreadable
 from slackwater.late.effects import effects_of_day
 from slackwater.late.entry import LateInput, LedgerEntry, definition_input, late_inputs
 from slackwater.late.ledger_counts import counts_of
@@ -34,7 +34,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project.project import Project
 from slackwater.runs.comparison_run import attempt_usd
 from slackwater.runs.inputs.input_definition import input_definition
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, run_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -221,9 +221,17 @@ class Ledger:
                 of_run.setdefault(run.run.attempt, []).append(entry)
         for run in published:
             if entries := of_run.get(run.run.attempt):
-                manifest = read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
+                manifest = self._manifest(run)
                 read = {(item.source, item.uri, item.etag) for item in manifest.objects} if manifest else set()
                 yield run, [input_of(entry) for entry in entries if (entry.source, entry.uri, entry.etag) in read]
+
+    def _manifest(self, run: RunRecord) -> InputManifest | None:
+        """Return the input manifest of a run; None if it is missing, or not readable, which is reported."""
+        try:
+            return run_manifest(self.store, run.run)
+        except ObjectInvalid as error:
+            self.on_unreadable(run.run.manifest, str(error))
+            return None
 
     def _late_inputs(self, definition: Pipeline, before: RunRecord, after: RunRecord) -> tuple[LateInput, ...]:
         """Return what a run has read and the run before it has not, of the inputs that the definitions of both name.
@@ -235,10 +243,7 @@ class Ledger:
         definitions = [definition_input(after.definition, at=after.started_at)] if is_new else []
         if before.run.manifest == after.run.manifest:
             return tuple(definitions)
-        earlier, later = (
-            read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
-            for run in (before, after)
-        )
+        earlier, later = self._manifest(before), self._manifest(after)
         if earlier is None or later is None:
             # Checks put a day on hold whose manifest is gone or damaged.
             return tuple(definitions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from msgspec import structs
 from pydantic import TypeAdapter
 
 from slackwater.arrow.dataset import find_reference
@@ -17,7 +18,7 @@ from slackwater.model import Record
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
 from slackwater.runs.finished_stages import is_readable
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.record import Run, RunRecord
 from slackwater.storage import ObjectStore
 
@@ -71,7 +72,7 @@ def store_earlier_stages(
             if reference is None:
                 continue
             try:
-                manifest = InputManifest.model_validate_json(store.get(attempt.manifest))
+                manifest = read_manifest(store, attempt.manifest)
             except ObjectMissing:
                 continue  # somebody has deleted it: the stage computes all of its inputs
             before = manifest.of_source(stage.reads_sources[0])
@@ -97,7 +98,7 @@ def find_earlier_stage(run: Run, stage: str, *, store: ObjectStore) -> EarlierSt
 def added_objects(inputs: InputManifest, before: InputManifest) -> InputManifest:
     """Return the manifest with only those of its objects that `before` lacks."""
     known = {item.identity for item in before.objects}
-    return inputs.model_copy(update={"objects": tuple(item for item in inputs.objects if item.identity not in known)})
+    return structs.replace(inputs, objects=tuple(item for item in inputs.objects if item.identity not in known))
 
 
 def _uri(run: Run) -> str:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from msgspec import structs
 from pydantic import TypeAdapter
 
 from slackwater.arrow.dataset import count_files, find_reference, load_manifest
@@ -45,7 +46,7 @@ def stage_identities(project: Project, run: Run, manifest: InputManifest, *, pub
             if not use.depends_on:
                 parts.append(f"outside {run.run_id} {published}")
         for source in stage.reads_sources:
-            objects = manifest.model_copy(update={"objects": manifest.of_source(source)})
+            objects = structs.replace(manifest, objects=manifest.of_source(source))
             shape = project.source_shape(source) if source in pipeline.sources else source
             parts.append(f"source {shape} {objects.digest}")
         parts += [f"stage {name} {identities[name]}" for name in stage.reads_stages]

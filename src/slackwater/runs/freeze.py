@@ -24,7 +24,7 @@ from slackwater.runs.holds import (
 )
 from slackwater.runs.inputs.input_definition import input_definition
 from slackwater.runs.inputs.listing import InputListing
-from slackwater.runs.inputs.manifest import InputManifest, published_manifest
+from slackwater.runs.inputs.manifest import InputManifest, published_manifest, read_manifest, store_manifest
 from slackwater.runs.inputs.rejected_again import describe_rejected
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.inputs.source_counts import CountsReader
@@ -201,7 +201,7 @@ class Freezer:
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name has
         # the digests of the definition and of the inputs: if it exists, an earlier run has read the same ones. It is
         # replaced, because the snapshot that the earlier run has read may be expired.
-        self.store.put(run.manifest, manifest.model_dump_json().encode())
+        store_manifest(self.store, run.manifest, manifest)
         started = RunRecord(
             run=run,
             state=RunState.RUNNING,
@@ -284,7 +284,7 @@ class Freezer:
             self.on_started(run)
         if is_rollback:
             return self._restoring(run)
-        manifest = InputManifest.model_validate_json(self.store.get(run.manifest))
+        manifest = read_manifest(self.store, run.manifest)
         return self._started(run, manifest, record, force=force)
 
     def _started(self, run: Run, manifest: InputManifest, record: DayRecord, *, force: bool) -> Frozen:

@@ -20,7 +20,7 @@ from slackwater.arrow.reference import ArrowManifest, StepRecord
 from slackwater.pipeline.graph import Stage
 from slackwater.project.project import Project
 from slackwater.runs.added_objects import added_objects, find_earlier_stage
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.record import Run
 from slackwater.spark.job import log
 from slackwater.steps.registry import parameters_of, step_of
@@ -88,7 +88,7 @@ def find_earlier_rows(
     merges = stage_merges(project, run.pipeline, stage) if earlier else None
     if earlier is None or merges is None:
         return None
-    before = InputManifest.model_validate_json(store.get(earlier.inputs))
+    before = read_manifest(store, earlier.inputs)
     added = added_objects(inputs, before)
     log("added objects are merged with earlier rows", objects=len(added.objects), rows=added.rows, uri=earlier.manifest)
     return EarlierRows(earlier.manifest, load_manifest(earlier.manifest, store=store), added, merges)

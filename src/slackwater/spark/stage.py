@@ -22,7 +22,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
 from slackwater.project.project import Project
 from slackwater.runs.attempt_files import invalid_input_uri, unpublished_uri
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.invalid_input import refused_input
 from slackwater.runs.period import period_of
 from slackwater.runs.record import Run
@@ -333,7 +333,7 @@ def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
 
     Raises `InputError` if it is of another pipeline or day, and `ObjectMissing` if it does not exist.
     """
-    manifest = InputManifest.model_validate_json(store.get(run.manifest))
+    manifest = read_manifest(store, run.manifest)
     if (manifest.pipeline, manifest.date) != (run.pipeline, run.date):
         raise InputError(
             f"{run.manifest} is the input manifest of {manifest.pipeline} {manifest.date}, "

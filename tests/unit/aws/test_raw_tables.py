@@ -158,7 +158,13 @@ def test_a_packed_object_takes_the_places_of_its_members(tmp_path):
     world.store.put(packed, 6, world.source)
     listed = [item for item in world.store.list(folder) if item.uri in members]
     index = [
-        packed_object(packed, size=world.store.path(packed).stat().st_size, etag="e", packed_at=AT, members=[item[:4] for item in listed])
+        packed_object(
+            packed,
+            size=world.store.path(packed).stat().st_size,
+            etag="e",
+            packed_at=AT,
+            members=[item[:4] for item in listed],
+        )
     ]
     world.store.path(f"{folder}{INDEX}").write_bytes(format_index(index))
     late = world.push(7, hour)

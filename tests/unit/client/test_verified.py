@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.files import write_files
 from slackwater.arrow.messages import encode_schema
 from slackwater.arrow.reference import ArrowManifest, Producer, StepRecord
 from slackwater.errors import ObjectMissing
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputObject, read_manifest, store_manifest
 from slackwater.runs.record import Run
 from slackwater.sources.event_schema import raw_schema
 from tests.example_project import PROJECT
@@ -87,12 +88,10 @@ def world(monkeypatch, tables) -> World:
     uri = world.add("weather", DATE, "12", rows=2)
     world.store.put(uri, body.getvalue(), metadata={"rows": "2"})
     run = world.freeze(DATE)
-    manifest = InputManifest.model_validate_json(world.store.get(run.manifest))
+    manifest = read_manifest(world.store, run.manifest)
     # The names of the test's objects do not say how many events they have.
-    manifest = manifest.model_copy(
-        update={"objects": tuple(item.model_copy(update={"rows": 2}) for item in manifest.objects)}
-    )
-    world.store.put(run.manifest, manifest.model_dump_json().encode())
+    objects = tuple(structs.replace(item, rows=2) for item in manifest.objects)
+    store_manifest(world.store, run.manifest, structs.replace(manifest, objects=objects))
     run = run.model_copy(update={"rows": 2})
     world.table.save(world.table.run(PIPELINE, DATE, 1).model_copy(update={"run": run}))
     world.store.put(f"{run.prefix}stages.json", b'{"delays_by_carrier": "1"}')
@@ -211,9 +210,9 @@ def test_days_of_other_pipelines_and_snapshots_of_other_systems_are_read(world, 
         InputObject(uri=f"warehouse.slackwater.sales/date={DATE}", source="days", hour="00", tag="t-1", **common),
         InputObject(uri="warehouse.finance.rates", source="rates", hour="", tag="7", **common),
     )
-    manifest = InputManifest.model_validate_json(world.store.get(record.run.manifest))
-    both = manifest.model_copy(update={"objects": (*manifest.objects, *items)})
-    world.store.put(record.run.manifest, both.model_dump_json().encode())
+    manifest = read_manifest(world.store, record.run.manifest)
+    both = structs.replace(manifest, objects=(*manifest.objects, *items))
+    store_manifest(world.store, record.run.manifest, both)
     run = record.run.model_copy(update={"files": 3, "rows": both.rows})
     world.table.save(record.model_copy(update={"run": run}))
     assert verified(code=1)["input"] == ["the table sales has no version t-1 any more"]

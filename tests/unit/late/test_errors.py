@@ -29,9 +29,12 @@ def rules_of_other_days(world):
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"{", "InputManifest: (whole): Invalid JSON: "),
-        (b'{"pipeline": "p", "date": "d", "frozen_at": "soon", "objects": []}', "InputManifest: frozen_at: Input"),
-        (b"\xff", "InputManifest: (whole): Invalid JSON: "),
+        (b"{", "Input data was truncated"),
+        (
+            b'{"pipeline": "p", "date": "d", "frozen_at": "soon", "objects": []}',
+            "Invalid RFC3339 encoded datetime - at `$.frozen_at`",
+        ),
+        (b"\xff", "JSON is malformed: "),
     ],
 )
 def test_an_unreadable_manifest_puts_its_day_on_hold_and_names_the_remedy(world, body, error):

@@ -15,7 +15,7 @@ from slackwater.pipeline.definition import Late, Pipeline, Publish, Schedule
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.arrivals import day_published
 from slackwater.runs.inputs.input_definition import input_definition
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.inputs.table_inputs import read_periods, reading_periods
 from slackwater.runs.period import HOUR, day_of, has_whole_hours, period_of
 from slackwater.sources.late_thresholds import ANY_LATE_DATA
@@ -172,7 +172,7 @@ def hours():
 def read_by(world: LateWorld, name: str) -> Counter[str]:
     """The rows of each hour that the published version of a period has read."""
     published = world.table.day(world.pipeline, name).published
-    manifest = InputManifest.model_validate_json(world.store.get(published.run.manifest))
+    manifest = read_manifest(world.store, published.run.manifest)
     return Counter({item.date: item.rows for item in manifest.objects})
 
 

@@ -17,7 +17,7 @@ from slackwater.late.check.window_dates import check_window
 from slackwater.late.decision import LateDecision
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.period import HOUR, period_of
 from slackwater.sources.late_thresholds import ANY_LATE_DATA
 from tests.fakes_check import NOW, PIPELINE, make_hourly
@@ -149,7 +149,7 @@ class LateHours(RuleBasedStateMachine):
             if day in set(self.daily.table.held("daily")):
                 continue
             published = self.daily.table.day("daily", day).published
-            manifest = InputManifest.model_validate_json(self.world.store.get(published.run.manifest))
+            manifest = read_manifest(self.world.store, published.run.manifest)
             for item in manifest.objects:
                 assert item.etag == self.world.table.day(PIPELINE, item.date).published.publication.content, item.date
 

@@ -19,7 +19,7 @@ from slackwater.pipeline.table_inputs import TableInput
 from slackwater.pipeline.when import When
 from slackwater.runs.arrivals import day_published
 from slackwater.runs.inputs.input_definition import input_definition
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.inputs.table_inputs import read_periods, reading_periods
 from slackwater.runs.period import HOUR, period_of
 from slackwater.runs.waits.days import ProjectDays
@@ -112,7 +112,7 @@ def hourly_reader(world: LateWorld, table: TableInput) -> LateWorld:
 
 def read_by(world: LateWorld, hour: str) -> list[str]:
     published = world.table.day(world.pipeline, hour).published
-    return [item.date for item in InputManifest.model_validate_json(world.store.get(published.run.manifest)).objects]
+    return [item.date for item in read_manifest(world.store, published.run.manifest).objects]
 
 
 def rules(world: LateWorld) -> dict[str, DecisionRule]:

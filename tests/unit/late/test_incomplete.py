@@ -11,7 +11,7 @@ from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.late.monitor import later_checks
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from tests.fakes_check import PIPELINE, World
 from tests.unit.runs.test_source_counts import DATE, counted_world, report_flights
 
@@ -163,5 +163,5 @@ def test_sources_that_report_nothing_have_no_metric_of_missing_events(world):
 
 def test_the_manifest_of_a_published_day_is_compared_with_the_reports(world):
     record = world.table.day(PIPELINE, DATE)
-    manifest = InputManifest.model_validate_json(world.store.get(record.published.run.manifest))
+    manifest = read_manifest(world.store, record.published.run.manifest)
     assert sum(item.rows for item in manifest.of_source("flights")) == 990

@@ -22,7 +22,7 @@ from slackwater.late.report.message import Message
 from slackwater.metrics import Metric
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.difference import Change, difference
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, read_manifest
 from slackwater.runs.period import day_of
 from slackwater.runs.record import Hold, Resolution, ResolutionAction, Rollback, Run, RunState
 from slackwater.sources.rejected_events import hours_metadata, redrives_prefix, rejects_prefix
@@ -561,9 +561,7 @@ def test_the_rows_of_each_re_run_add_up_to_the_difference_of_its_manifests(world
         world.monitor(rerun=attempt != 1)
     published = [run for run in world.table.runs(PIPELINE, DAY) if run.state is RunState.PUBLISHED]
     for before, after in pairwise(published):
-        earlier, later = (
-            InputManifest.model_validate_json(world.store.get(run.run.manifest)) for run in (before, after)
-        )
+        earlier, later = (read_manifest(world.store, run.run.manifest) for run in (before, after))
         expected = sum(item.rows for item in later.objects) - sum(item.rows for item in earlier.objects)
         assert sum(row.rows for row in world.rows if row.attempt == after.run.attempt) == expected
     assert len(published) == 3

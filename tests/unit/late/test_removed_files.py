@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError, InputError
@@ -16,7 +17,7 @@ from slackwater.problems import Problems
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import published_manifest
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, five_days
@@ -84,10 +85,8 @@ def test_dropped_rows_of_a_former_content_wait_since_the_removal_of_the_file():
     day = PulledDay("drop")
     (former,) = day.world.files.contents("flights", ["c" * 32])
     day.world.files.save(former.model_copy(update={"files": 0, "paths": ()}))
-    published = InputManifest.model_validate_json(
-        day.world.store.get(day.world.table.day(PIPELINE, DAY).published.run.manifest)
-    )
-    current = published.model_copy(update={"objects": (), "left_out": {day.uri: "drop"}})
+    published = published_manifest(day.world.store, day.world.table.day(PIPELINE, DAY).published)
+    current = structs.replace(published, objects=(), left_out={day.uri: "drop"})
     removed = FileEntry(source="flights", path=FILE, content="e" * 32, removed_since=NOW - timedelta(hours=5))
     day.world.files.save(removed)
     definition = day.world.project.pipelines[PIPELINE]

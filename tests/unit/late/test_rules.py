@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slackwater.errors import DayChanged, ObjectMissing, Throttled
 from slackwater.late.check.facts import DayFacts, DayInputs, DefinitionChange, Limits, MaxAge, SourceThresholds
@@ -79,8 +80,8 @@ def test_late_data_that_reaches_a_threshold_causes_a_rerun_and_the_reason_has_it
 FILE, OTHER = an_object(name="x", rows=60, file="f.csv"), an_object(name="y", hour="13", rows=40, file="f.csv")
 NEW_FILE = an_object(name="z", rows=68, file="f.csv")
 PUBLISHED = [
-    an_object(date=day, hour="00", name=day, rows=rows, size=0, file=f"daily {day}").model_copy(
-        update={"uri": f"daily/date={day}"}
+    structs.replace(
+        an_object(date=day, hour="00", name=day, rows=rows, size=0, file=f"daily {day}"), uri=f"daily/date={day}"
     )
     for day, rows in (("2013-03-07", 2), ("2013-03-08", 3))
 ]
@@ -102,7 +103,7 @@ DIFFERENCES = {
     "any percentage of no rows": ([], [late(1)], {"percent": 10_000}, "GROWN", "no rows before"),
     "no row of no rows": ([], [late(0)], {"percent": 10_000}, "BELOW", "no rows before"),
     "all rows of a changed file": (
-        [FILE, OTHER], [NEW_FILE, OTHER.model_copy(update={"uri": "w"})], {"percent": 100}, "GROWN",
+        [FILE, OTHER], [NEW_FILE, structs.replace(OTHER, uri="w")], {"percent": 100}, "GROWN",
         "flights has 1 changed file, 100 -> 108 rows (+8.0 %), 108 late rows (108.0 %), 2 objects, 10.8 kB: "
         "reaches percent 100 of its source",
     ),
@@ -112,7 +113,7 @@ DIFFERENCES = {
         "7.3 kB: reaches rows 1 of its source",
     ),
     "a published day has neither files nor sizes": (
-        PUBLISHED, [PUBLISHED[0], PUBLISHED[1].model_copy(update={"etag": "new", "rows": 4})], {"rows": 1}, "GROWN",
+        PUBLISHED, [PUBLISHED[0], structs.replace(PUBLISHED[1], etag="new", rows=4)], {"rows": 1}, "GROWN",
         "flights has 1 changed day, 3 -> 4 rows (+33.3 %), 4 late rows (80.0 %): reaches rows 1 of its source",
     ),
     "a published day is gone": (

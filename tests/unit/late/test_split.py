@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from lambdas import compare_versions
 from slackwater.late.changes.pairs import comparison_uri, job_failure_uri, split_uri
@@ -17,7 +18,7 @@ from slackwater.late.report.message import compose
 from slackwater.late.report.page import report_page
 from slackwater.runs.attempt_files import failure_uri
 from slackwater.runs.inputs.input_definition import InputDefinition, NamedTable
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, read_manifest, store_manifest
 from slackwater.runs.record import JobFiles, RunRecord, RunState
 from tests.fakes_comparison import FROZEN, comparison, version
 from tests.fakes_functions import use_resources
@@ -65,13 +66,13 @@ class World:
 
     def freeze(self, *inputs):
         for which, objects in zip((self.content.before, self.content.after), inputs, strict=True):
-            self.store.put(which.manifest, a_manifest(*objects).model_dump_json().encode())
+            store_manifest(self.store, which.manifest, a_manifest(*objects))
 
     def plan(self, execution="arn:x:one"):
         return self.splits.plan(prefix=PREFIX, execution=execution, correlation_id="c-1")
 
     def planned_inputs(self):
-        return InputManifest.model_validate_json(self.store.get(self.plan().run.manifest))
+        return read_manifest(self.store, self.plan().run.manifest)
 
 
 def test_the_later_inputs_are_computed_with_the_files_of_the_earlier_version():
@@ -107,7 +108,7 @@ def test_what_only_the_earlier_definition_reads_stays_as_it_was():
             }
         )
     )
-    rates = an_object("rates", "r").model_copy(update={"file": "carrier_rates 2013-03-10", "tag": "t"})
+    rates = structs.replace(an_object("rates", "r"), file="carrier_rates 2013-03-10", tag="t")
     world.freeze(
         (an_object("flights", "a"), rates, an_object("weather", "w")),
         (an_object("flights", "a"), an_object("flights", "late"), an_object("clicks", "c")),
@@ -119,8 +120,7 @@ def test_with_another_timezone_the_hours_that_only_the_earlier_definition_reads_
     content = both_changed()
     present = READS.model_copy(update={"timezone": "UTC"})
     world = World(content.model_copy(update={"after": content.after.model_copy(update={"reads": present})}))
-    next_day = {"date": "2013-03-11"}
-    own = an_object("flights", "own", hour="02").model_copy(update=next_day)
+    own = structs.replace(an_object("flights", "own", hour="02"), date="2013-03-11")
     world.freeze(
         (an_object("flights", "a"), own),
         (an_object("flights", "a"), an_object("flights", "late"), an_object("flights", "utc", hour="01")),

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import date, timedelta
 from typing import Any
 
+import msgspec
 import networkx as nx
 import pytest
 
@@ -274,7 +275,7 @@ def test_tables_of_other_systems_and_written_files_are_shown(chain):
         file="lake.rates", tag="7",
     )  # fmt: skip
     manifest = json.loads(chain.store.get(run.manifest))
-    manifest["objects"].append(table.model_dump(mode="json"))
+    manifest["objects"].append(msgspec.to_builtins(table))
     chain.store.put(run.manifest, json.dumps(manifest).encode())
     effects: list[tuple[str, str, dict[str, Any]]] = [
         ("out", "write_csv", {"path": "x.csv", "rows": 3}),

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slackwater.errors import CloudError, ObjectInvalid
 from slackwater.late.check.tasks import DayTask, day_tasks
@@ -185,7 +186,7 @@ class TestReading:
 
     def test_memory_is_bounded_and_a_larger_object_is_read_alone(self, monkeypatch):
         monkeypatch.setattr(inputs, "_MAX_BYTES", 10)
-        objects = [an_object(n).model_copy(update={"bytes": size}) for n, size in enumerate([4, 6, 1, 11, 10, 0, 5])]
+        objects = [structs.replace(an_object(n), bytes=size) for n, size in enumerate([4, 6, 1, 11, 10, 0, 5])]
         assert [[item.bytes for item in group] for group in inputs.memory_groups(objects)] == [
             [4, 6],
             [1],
@@ -334,7 +335,7 @@ def test_rows_add_up_to_the_distinct_ids_and_published_objects_keep_their_counts
 
     def count_rows(objects, known=()):
         rows = {item.uri: len(ids[item.uri]) for item in objects} | {item.uri: item.rows for item in known}
-        raw_objects = [item.model_copy(update={"rows": rows[item.uri]}) for item in objects]
+        raw_objects = [structs.replace(item, rows=rows[item.uri]) for item in objects]
         read = lambda items: [[pa.array(ids[item.uri], pa.string())] for item in items]  # noqa: E731
         return sorted(without_duplicates(raw_objects, known=known, read_ids=read), key=lambda item: item.uri)
 

@@ -17,7 +17,7 @@ from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.inputs import foreign_tables
 from slackwater.runs.inputs.difference import Amount, difference
 from slackwater.runs.inputs.foreign_tables import TableMetadata
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.period import day_of, parse_date
 from tests.fakes_check import PIPELINE, World
 
@@ -88,7 +88,7 @@ class Lake(World):
         self.store.put(self.catalog.tables["finance.rates"].replace("s3a://", "s3://"), body)
 
     def frozen(self) -> InputManifest:
-        return InputManifest.model_validate_json(self.store.get(self.freeze(DAY).manifest))
+        return read_manifest(self.store, self.freeze(DAY).manifest)
 
     def rule(self) -> DecisionRule:
         return self.rules(AS_OF)[DAY]
@@ -229,7 +229,7 @@ def test_what_a_change_of_the_table_does_to_a_finished_day(commits, late, rule):
 def test_compactions_and_expired_snapshots_are_no_other_input(read, now, is_same):
     world = Lake(*read)
     run = world.publish(DAY)
-    (before,) = InputManifest.model_validate_json(world.store.get(run.manifest)).objects
+    (before,) = read_manifest(world.store, run.manifest).objects
     world.commit(*now)
     manifest = world.inputs.manifest(PIPELINE, day_of(parse_date(DAY), "America/New_York"), known=[before])
     (item,) = manifest.objects
@@ -256,7 +256,7 @@ def test_a_forced_run_of_the_same_rows_reads_the_snapshot_that_is_current_then()
     world.commit(Commit(2, 1, R))
     again = world.freeze(DAY, force=True)
     assert (again.attempt, again.run_id, again.manifest) == (2, first.run_id, first.manifest)
-    (item,) = InputManifest.model_validate_json(world.store.get(again.manifest)).objects
+    (item,) = read_manifest(world.store, again.manifest).objects
     assert (item.etag, item.tag) == ("1", "2")
 
 

@@ -9,7 +9,7 @@ from slackwater.project.project import CodeDigests
 from slackwater.runs.attempt_files import failure_uri
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.listing import InputListing
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Hold, Publication, RunState
@@ -103,7 +103,7 @@ def publish(recorder, run):
 
 def test_the_manifest_holds_exactly_the_objects_of_the_day_that_has_23_hours(freezer, store):
     run = freeze(freezer, "one").run
-    manifest = InputManifest.model_validate_json(store.get(run.manifest))
+    manifest = read_manifest(store, run.manifest)
     hours = {(item.source, item.date, item.hour) for item in manifest.objects}
     expected = [("2013-03-10", "05"), ("2013-03-10", "12"), ("2013-03-10", "23"), ("2013-03-11", "03")]
     assert hours == {(source, *hour) for source in ("flights", "weather") for hour in expected}
@@ -189,7 +189,7 @@ def test_a_published_run_whose_manifest_is_gone_can_be_run_again_by_hand(freezer
     store.delete([first.manifest])
     again = freeze(freezer, "two", force=True)
     assert (again.action, again.run.attempt, again.run.manifest) == (FreezeAction.RUN, 2, first.manifest)
-    assert InputManifest.model_validate_json(store.get(first.manifest)).digest == first.manifest[-69:-5]
+    assert read_manifest(store, first.manifest).digest == first.manifest[-69:-5]
     publish(recorder, again.run)
     assert freeze(freezer, "one").action is FreezeAction.UNCHANGED
 
@@ -332,7 +332,7 @@ def test_half_replaced_files_are_read_as_recorded_in_the_file_cache(freezer, sto
     def read():
         run = freeze(freezer, "one", force=True).run
         freezer.table.by_day.clear()
-        manifest = InputManifest.model_validate_json(store.get(run.manifest))
+        manifest = read_manifest(store, run.manifest)
         return {item.uri for item in manifest.objects} & (old | new)
 
     old = put(store_file(files, "flights", "f.csv", "old", [hour]))

@@ -17,7 +17,7 @@ from slackwater.client.verdicts import Verdicts
 from slackwater.client.why import Explainer
 from slackwater.errors import InputError
 from slackwater.late.check.dry_run import without_writes
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.outputs import VersionType
 from slackwater.runs.record import VERSION_TAG
 from tests.example_project import EXAMPLE
@@ -44,7 +44,7 @@ def world():
 
 
 def objects_of(world, run):
-    return {item.uri for item in InputManifest.model_validate_json(world.store.get(run.manifest)).objects}
+    return {item.uri for item in read_manifest(world.store, run.manifest).objects}
 
 
 def test_a_run_reads_the_objects_of_its_hour_in_all_sources_and_no_others(world):

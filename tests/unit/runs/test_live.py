@@ -16,7 +16,7 @@ from slackwater.late.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Schedule
 from slackwater.pipeline.live import Live
 from slackwater.runs.freeze import FreezeAction, Frozen
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run, RunReason, RunState
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, freezer_of, make_hourly
@@ -395,6 +395,6 @@ def test_any_order_of_events_runs_and_crashes_ends_with_all_events_published(see
     world.executions.running.clear()
     world.run()
     day = world.day()
-    manifest = InputManifest.model_validate_json(world.store.get(day.published.run.manifest))
+    manifest = read_manifest(world.store, day.published.run.manifest)
     assert len(manifest.objects) == count
     assert world.table.run(PIPELINE, DAY, day.published.run.attempt).state is RunState.PUBLISHED

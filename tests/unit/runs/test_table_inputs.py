@@ -14,7 +14,7 @@ from slackwater.late.report.sections import describe_inputs
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.pipeline.graph import pipeline_order, selected_pipelines
 from slackwater.runs.freeze import Frozen
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, PublishedRun, Run
 from slackwater.sources.late_thresholds import LateThresholds
@@ -73,7 +73,7 @@ def test_a_run_freezes_the_version_of_each_day():
     world = Weeks()
     world.publish_daily(SUNDAY, content="more rows", attempt=2, rows=12)
     run = world.start().run
-    manifest = InputManifest.model_validate_json(world.store.get(run.manifest))
+    manifest = read_manifest(world.store, run.manifest)
     days = [(SUNDAY - timedelta(days=number)).isoformat() for number in reversed(range(7))]
     assert [(item.source, item.date) for item in manifest.objects] == [("days", day) for day in days]
     last = manifest.objects[-1]

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.costs.cost import RunCost
+from slackwater.errors import ObjectInvalid
 from slackwater.late.arrival_messages import read_message
 from slackwater.late.changes.job_claims import JobClaim
 from slackwater.late.decision import CheckReport
 from slackwater.model import Record
 from slackwater.runs.arrivals import day_published
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, read_manifest
+from slackwater.runs.invalid_input import InvalidInput
 from slackwater.runs.pipeline_records import CountedRerun, RerunUsage
 from slackwater.runs.record import ActiveRun, DayRecord, Hold, Publication, RunRecord, RunState, StageRecord
 from tests.fakes_check import five_days
 from tests.fakes_notification import a_comparison, a_run
+from tests.fakes_runs import DictStore
 from tests.unit.aws.test_file_cache import CONTENT, ENTRY
 
 pytestmark = pytest.mark.unit
@@ -56,6 +60,7 @@ USAGE = RerunUsage(
 
 INPUT = InputObject(uri="s3://raw/a", source="s", date="2013-03-10", hour="12", etag="e", bytes=1, rows=1, arrived=NOW)
 MANIFEST = InputManifest(pipeline="p", date="2013-03-10", frozen_at=NOW, objects=(INPUT,))
+INVALID = InvalidInput(reason="r", hours=(("s", "2013-03-10T12"),), days=(INPUT,))
 CLAIM = JobClaim(execution="arn:e", correlation_id="c", at=NOW)
 
 
@@ -84,12 +89,35 @@ def with_added_fields(record: Record) -> str:
 
 @pytest.mark.parametrize(
     "record",
-    [DAY, RUN, COMPARISON_RUN, USAGE, MANIFEST, CLAIM],
+    [DAY, RUN, COMPARISON_RUN, USAGE, INVALID, CLAIM],
     ids=lambda record: type(record).__name__,
 )
 def test_a_record_with_unknown_fields_is_read(record):
     read = type(record).model_validate_json(with_added_fields(record))
     assert all(without_added(getattr(read, name)) == value for name, value in record)
+
+
+def test_an_input_manifest_with_unknown_fields_and_times_with_offsets_is_read():
+    document, store = add_fields(msgspec.to_builtins(MANIFEST)), DictStore()
+    document["objects"][0]["arrived"] = NOW.astimezone(timezone(timedelta(hours=2))).isoformat()
+    store.put("s3://exchange/m.json", json.dumps(document).encode())
+    assert read_manifest(store, "s3://exchange/m.json") == MANIFEST
+
+
+@pytest.mark.parametrize("field", ["rows", "bytes"])
+def test_an_input_manifest_with_a_negative_number_is_refused(field):
+    document, store = msgspec.to_builtins(MANIFEST), DictStore()
+    document["objects"][0][field] = -1
+    store.put("s3://exchange/m.json", json.dumps(document).encode())
+    with pytest.raises(ObjectInvalid, match=rf"`int` >= 0 - at `\$\.objects\[0\]\.{field}`"):
+        read_manifest(store, "s3://exchange/m.json")
+
+
+def test_a_record_refuses_an_input_without_its_uri():
+    document = json.loads(INVALID.model_dump_json())
+    del document["days"][0]["uri"]
+    with pytest.raises(ValidationError, match="missing required field `uri`"):
+        InvalidInput.model_validate_json(json.dumps(document))
 
 
 def test_a_report_and_a_comparison_with_unknown_fields_are_read():

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.files import read_batches
@@ -17,9 +16,8 @@ from slackwater.arrow.messages import decode_schema
 from slackwater.arrow.verification import dataset_problems
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.formatting import counted
-from slackwater.model import first_error
 from slackwater.project.project import Project
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputObject, read_manifest
 from slackwater.runs.outputs import Version, VersionState, VersionType
 from slackwater.runs.period import is_hour
 from slackwater.sources.event_schema import raw_schema
@@ -73,9 +71,9 @@ class Verifier:
 
     def _input_problems(self, version: Version) -> Iterator[str]:
         try:
-            manifest = InputManifest.model_validate_json(self.store.get(version.uri))
-        except ValidationError as error:
-            yield f"{version.uri} is no input manifest: {first_error(error)}"
+            manifest = read_manifest(self.store, version.uri)
+        except ObjectInvalid as error:
+            yield str(error)
             return
         if (len(manifest.objects), manifest.rows, manifest.bytes) != (version.files, version.rows, version.bytes):
             yield f"{version.uri} lists other objects than the record of the run says"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from slackwater.errors import AccessDenied, ObjectMissing
@@ -19,7 +20,7 @@ from slackwater.late.changes.pairs import comparison_uri, split_jobs_prefix, spl
 from slackwater.late.comparison import Cause, Comparison, Split
 from slackwater.model import Record
 from slackwater.runs.comparison_run import ComparisonRun
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest, read_manifest, store_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.record import JobFiles, Run, RunRecord
 from slackwater.runs.table import RunTable
@@ -79,7 +80,7 @@ class Splits:
         run_prefix = split_run_prefix(prefix, job)
         manifest = self._inputs(comparison)
         uri = f"{run_prefix}inputs.json"
-        self.store.put(uri, manifest.model_dump_json().encode())
+        store_manifest(self.store, uri, manifest)
         # Its cost is recorded later, as that of a comparison.
         day = {"pipeline": pipeline, "date": date, "before": before, "after": after}
         self.table.save_comparison(ComparisonRun(**day, execution=execution, started_at=self.now()))
@@ -105,8 +106,7 @@ class Splits:
     def _inputs(self, comparison: Comparison) -> InputManifest:
         """Return the later version's inputs, as far as the earlier definition reads them, and all else of its own."""
         before, after = (
-            InputManifest.model_validate_json(self.store.get(version.manifest))
-            for version in (comparison.before, comparison.after)
+            read_manifest(self.store, version.manifest) for version in (comparison.before, comparison.after)
         )
         former, present = comparison.before.reads, comparison.after.reads
         if former is None or present is None or former == present:
@@ -116,7 +116,7 @@ class Splits:
         of_both = {(item.source, item.uri) for item in shared.before.objects}
         own = [item for item in before.objects if (item.source, item.uri) not in of_both]
         objects = sorted((*shared.now.objects, *own), key=lambda item: item.uri)
-        return after.model_copy(update={"objects": tuple(objects), "left_out": {}})
+        return structs.replace(after, objects=tuple(objects), left_out={})
 
 
 def stored_split(store: ObjectStore, prefix: str) -> Split | None:

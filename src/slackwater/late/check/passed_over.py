@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
@@ -152,7 +153,7 @@ class PassedOverReader:
         now = reader.inputs.manifest(record.pipeline, day, known=known, unread=unread)
         if before is None:
             objects = tuple(item for item in now.objects if run is None or item.arrived > run.frozen_at)
-            before, now = now.model_copy(update={"objects": ()}), now.model_copy(update={"objects": objects})
+            before, now = structs.replace(now, objects=()), structs.replace(now, objects=objects)
         shared = shared_inputs(before, now, former=run.reads if run else None, present=reader.reads)
         return late_inputs(shared.before, shared.now, sources=reader.reads.inputs)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
@@ -142,7 +143,7 @@ def _counted(
                 rows[counted["values"]] -= counted["counts"]
     for index, item in enumerate(ordered):
         if rows[index] or predecessors[item.uri]:
-            yield item if item.rows == rows[index] else item.model_copy(update={"rows": rows[index]})
+            yield item if item.rows == rows[index] else structs.replace(item, rows=rows[index])
 
 
 def _with_ids(blocks: Sequence[pa.Array], numbers: Sequence[int]) -> pa.Table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
+from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing
@@ -154,7 +155,7 @@ class ForeignTables:
             before = known.get(uri)
             if before and not rows.ids.isdisjoint((before.etag, before.tag)):
                 # Its size belongs to the identity, and a compaction changes the size.
-                yield before.model_copy(update={"source": name, "tag": tag})
+                yield structs.replace(before, source=name, tag=tag)
                 continue
             yield InputObject(
                 uri=uri,

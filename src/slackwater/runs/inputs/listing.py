@@ -12,6 +12,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
+from msgspec import structs
+
 from slackwater.errors import DayChanged, ObjectInvalid
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
@@ -206,7 +208,7 @@ class InputListing:
         def input_object(stored: StoredObject) -> InputObject:
             item = _input_object(stored, listing.files_of(stored.uri), known.get(stored.uri), recorded.get(stored.uri))
             first = listing.first_received_at(stored.uri) if column else None
-            return item if item.first_received_at == first else item.model_copy(update={"first_received_at": first})
+            return item if item.first_received_at == first else structs.replace(item, first_received_at=first)
 
         objects = map(input_object, listing.objects)
         if column is None or not reads_ids:
@@ -249,7 +251,7 @@ def _input_object(
 
     if known and known.identity == (stored.uri, stored.etag, stored.size):
         file = current_file(known.file)
-        return known if known.file == file else known.model_copy(update={"file": file})
+        return known if known.file == file else structs.replace(known, file=file)
     rows, file = recorded or (stored.packed.rows if stored.packed else named_rows(stored.uri), None)
     source, date, hour = _folder_values(stored.uri.rpartition("/")[0])
     return InputObject(

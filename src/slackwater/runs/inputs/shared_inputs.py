@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import structs
+
 from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
@@ -45,7 +47,7 @@ def _only(manifest: InputManifest, definitions: list[InputDefinition], hours: se
         if (item.tag or hours is None or Partition(item.date, item.hour) in hours)
         and all(_names(each, item, manifest.date) for each in definitions)
     )
-    return manifest.model_copy(update={"objects": objects})
+    return structs.replace(manifest, objects=objects)
 
 
 def _names(definition: InputDefinition, item: InputObject, date: str) -> bool:

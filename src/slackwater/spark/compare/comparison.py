@@ -30,7 +30,7 @@ from slackwater.model import PeriodName, Record
 from slackwater.project.project import Project
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, input_definition
-from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import read_manifest
 from slackwater.runs.inputs.shared_inputs import shared_inputs
 from slackwater.runs.period import period_of
 from slackwater.spark.compare.paired import (
@@ -223,9 +223,7 @@ def input_differences(
     `present` is the definition of a version that does not say which it had. Empty if an input manifest is gone.
     """
     try:
-        before, after = (
-            InputManifest.model_validate_json(store.get(version.manifest)) for version in (pair.before, pair.after)
-        )
+        before, after = (read_manifest(store, version.manifest) for version in (pair.before, pair.after))
     except (ObjectMissing, AccessDenied) as error:
         # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
         log("the inputs cannot be compared", reason=str(error))
