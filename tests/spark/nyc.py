@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ class Day:
     def freeze(self) -> Day:
         """Write the project and the input manifest."""
         manifest = InputManifest(
-            pipeline="daily_delays", date=self.date, frozen_at="2013-03-13T00:00:00Z", objects=self.objects
+            pipeline="daily_delays", date=self.date, frozen_at=datetime(2013, 3, 13, tzinfo=UTC), objects=self.objects
         )
         store_manifest(self.store, MANIFEST_URI, manifest)
         self.store.put(PROJECT_URI, self.project.model_dump_json(by_alias=True).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,7 +115,14 @@ def test_rows_that_retention_has_removed_are_named(spark, store, stores):
 
 
 def an_input(source: str, uri: str = "s3://raw/raw/source={}/date=2013-03-08/hour=05/0.parquet") -> InputObject:
-    values = {"date": "2013-03-08", "hour": "05", "etag": "e", "bytes": 1, "rows": 1, "arrived": "2013-03-08T06:00:00Z"}
+    values = {
+        "date": "2013-03-08",
+        "hour": "05",
+        "etag": "e",
+        "bytes": 1,
+        "rows": 1,
+        "arrived": datetime(2013, 3, 8, 6, tzinfo=UTC),
+    }
     return InputObject(uri=uri.format(source), source=source, **values)
 
 
@@ -164,7 +172,7 @@ def test_rejected_rows_are_where_the_objects_of_their_source_are(step, keys, wit
     objects = [an_input(name) for name in ("flights", "weather") if name not in without]
     objects.append(an_input("days", "s3://warehouse/warehouse/others/metadata/1.json"))
     manifest = InputManifest(
-        pipeline="daily_delays", date="2013-03-08", frozen_at="2013-03-09T00:00:00Z", objects=tuple(objects)
+        pipeline="daily_delays", date="2013-03-08", frozen_at=datetime(2013, 3, 9, tzinfo=UTC), objects=tuple(objects)
     )
     run = Day(store=None, project=None, date="2013-03-08").identity
     source_keys = dict.fromkeys(keys, "arn:aws:kms:eu-west-1:123456789012:key/0a")

@@ -13,7 +13,7 @@ from msgspec import structs
 from pydantic import TypeAdapter
 
 from slackwater.arrow.dataset import find_reference
-from slackwater.errors import ObjectMissing
+from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.model import Record
 from slackwater.pipeline.graph import stages
 from slackwater.project.project import Project
@@ -73,8 +73,8 @@ def store_earlier_stages(
                 continue
             try:
                 manifest = read_manifest(store, attempt.manifest)
-            except ObjectMissing:
-                continue  # somebody has deleted it: the stage computes all of its inputs
+            except (ObjectMissing, ObjectInvalid):
+                continue  # somebody has deleted or damaged it: the stage computes all of its inputs
             before = manifest.of_source(stage.reads_sources[0])
             is_subset = identities.issuperset(item.identity for item in before)
             added = rows - sum(item.rows for item in before)

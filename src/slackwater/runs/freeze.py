@@ -168,29 +168,29 @@ class Freezer:
         graph, provisional = self.project.pipeline(pipeline), record.provisional
         earlier = published_manifest(self.store, provisional) if provisional else before
         manifest = self.inputs.manifest(pipeline, day, known=earlier.objects if earlier else ())
-        inputs = manifest.digest
+        digest = manifest.digest
         is_provisional = published is None and is_open and (live or graph.live is not None)
         former = published_run.reads if published_run else None
         reads = input_definition(graph, self.project.pipelines)
         differences = shared_inputs(before, manifest, former=former, present=reads).differences if before else ()
         rerun_inputs = [source for source in differences if source.source in graph.rerun_inputs]
         rejected = describe_rejected(before, rerun_inputs, files=self.inputs.files) if before else ()
-        refuse_lost_rows(record, rerun_inputs, inputs=inputs, rejected=rejected)
+        refuse_lost_rows(record, rerun_inputs, inputs=digest, rejected=rejected)
         if former and former.timezone != reads.timezone and not moves_hours:
-            refuse_moved_hours(record, inputs=inputs)
+            refuse_moved_hours(record, inputs=digest)
         changed = tuple(source.source for source in differences if source.changes)
         own = {"profiled": profile, "through": manifest.frozen_at if is_provisional else None}
-        run = self._next_run(manifest, inputs, record, correlation_id).model_copy(update=own)
+        run = self._next_run(manifest, digest, record, correlation_id).model_copy(update=own)
         definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
         # Without the published manifest, only its name is known, the digest of all of its inputs.
-        is_late = bool(changed) if before or not published else inputs_of(published.run) != inputs
+        is_late = bool(changed) if before or not published else inputs_of(published.run) != digest
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
             self.table.remove_late_day(pipeline, date, read_at=manifest.frozen_at)
             if record.hold and not needs_force(record.hold):
                 reason = "a run has found that the inputs are those of the published version"
-                self.table.save(hold_ended(record, reason=reason, inputs=inputs, now=self.now()))
+                self.table.save(hold_ended(record, reason=reason, inputs=digest, now=self.now()))
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
         counts, lines = self.counts.totals(pipeline, day, manifest), tuple(missing.splitlines())
         if live and self._has_failed(run, record, execution):
@@ -320,9 +320,9 @@ class Freezer:
             raise InputError(f"date: {local_date} has not begun in {timezone}")
         return day
 
-    def _next_run(self, manifest: InputManifest, inputs: str, record: DayRecord, correlation_id: str) -> Run:
-        """Return the day's next attempt, which reads the manifest with the digest `inputs`. Nothing is stored yet."""
-        run_id = new_run_id(self.project, manifest.pipeline, manifest.date, inputs=inputs)
+    def _next_run(self, manifest: InputManifest, digest: str, record: DayRecord, correlation_id: str) -> Run:
+        """Return the day's next attempt, which reads the manifest with this digest. Nothing is stored yet."""
+        run_id = new_run_id(self.project, manifest.pipeline, manifest.date, inputs=digest)
         path = f"{manifest.pipeline}/{manifest.date}"
         # Another definition may read the same days of a table with other names.
         definition = self.project.written_digest(manifest.pipeline)[:16]
@@ -333,12 +333,12 @@ class Freezer:
             run_id=run_id,
             attempt=attempt,
             correlation_id=correlation_id,
-            manifest=f"s3://{self.exchange_bucket}/manifests/{path}/{definition}/{inputs}.json",
+            manifest=f"s3://{self.exchange_bucket}/manifests/{path}/{definition}/{digest}.json",
             prefix=f"s3://{self.exchange_bucket}/runs/{path}/{run_id}/{attempt}/",
             files=len(manifest.objects),
             rows=manifest.rows,
             bytes=manifest.bytes,
-            accepts_audit=decision_about(record, inputs) is ResolutionAction.RELEASED,
+            accepts_audit=decision_about(record, digest) is ResolutionAction.RELEASED,
         )
 
     def _claim_day(self, record: DayRecord, started: RunRecord) -> bool:

@@ -38,7 +38,8 @@ def run_job(
     `correlation_id`. After an error, `report_failure` is called with the
     line `ErrorType: message`, which is also the last line on standard error: EMR passes on only 256 characters of it.
     """
-    # The inputs of a day may be 86,400 objects: the default of 700 takes as long as to read their list.
+    # A manifest may list 86,400 objects: with the default of 700, the garbage collector takes half of the time to read
+    # it.
     gc.set_threshold(100_000, 20, 20)
     _log_as_json({"job": name, **context})
     application = " ".join(filter(None, ("slackwater", name, context.get("correlation_id"))))

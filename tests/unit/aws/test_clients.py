@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from lambdas import compare_versions, notify_change, receive_events, record_run, store_events
-from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, client, default_session
+from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, botocore_session, client, default_session
 from slackwater.aws.function_resources import function_resources
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
@@ -41,11 +41,15 @@ SECOND = datetime(2026, 11, 29, 16, 32, 41, tzinfo=UTC)
 
 def answered(monkeypatch, service, *, headers, body):
     """Return a client of a service that answers each request so."""
-    for name, value in {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
+    for name, value in {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
         monkeypatch.setenv(name, value)
-    default_session.cache_clear()
+    session = boto3.session.Session(botocore_session=botocore_session())
     raw = SimpleNamespace(stream=lambda *_, **__: iter([body.encode()]))
-    made = client(service)
+    made = client(service, session=session)
     made.meta.events.register("before-send", lambda request, **_: AWSResponse(request.url, 200, headers, raw))
     return made
 
@@ -63,6 +67,8 @@ def test_times_in_xml_are_read_in_each_format(monkeypatch, written, expected):
     body = f"<ListBucketResult><Contents><LastModified>{written}</LastModified></Contents></ListBucketResult>"
     (item,) = answered(monkeypatch, "s3", headers={}, body=body).list_objects_v2(Bucket="raw")["Contents"]
     assert item["LastModified"] == expected
+    # botocore's own reader has a class of its own for UTC.
+    assert (item["LastModified"].tzinfo is UTC) == written.startswith("2026-11-29T16:32:41")
 
 
 def test_times_in_headers_and_in_json_are_read(monkeypatch):

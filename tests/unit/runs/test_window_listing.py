@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from threading import Barrier
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from slackwater.errors import Throttled
 from slackwater.runs.inputs import partition_objects
 from slackwater.runs.inputs.listing import DayListing
-from slackwater.runs.inputs.partition_objects import objects_of_partitions
+from slackwater.runs.inputs.partition_objects import list_partitions, objects_of_partitions
 from slackwater.runs.period import day_of
 from slackwater.sources.partitions import partition_value
 from tests.fakes_check import PIPELINE, World
@@ -105,7 +107,7 @@ def test_days_that_do_not_follow_each_other_are_listed_without_those_between():
 @pytest.mark.parametrize("page", [1, 2, 3, 7, 24, 100])
 @pytest.mark.parametrize("counts", [{0: 5}, {5: 9, 6: 1, 23: 1}, {0: 1, 23: 30}, dict.fromkeys(range(24), 3)])
 def test_hours_of_many_objects_are_listed_in_few_parts_without_a_gap_or_an_object_twice(monkeypatch, page, counts):
-    monkeypatch.setattr(partition_objects, "_PAGE", page)
+    monkeypatch.setattr(partition_objects, "_FEW", page)
     monkeypatch.setattr(partition_objects, "_PARTS", 4)
     store, expected = PagedStore(page), []
     for day in (1, 2, 3):
@@ -117,22 +119,48 @@ def test_hours_of_many_objects_are_listed_in_few_parts_without_a_gap_or_an_objec
     (listing,) = window([date(2013, 7, 2)], "UTC", store)
     assert [item.uri for item in listing.sources["flights"].objects] == expected
     # Each part may begin and end within a page.
-    assert store.requests <= -(-len(expected) // page) + 1 + 2 * 5
+    assert store.requests <= -(-len(expected) // page) + 1 + 2 * 4
 
 
 def test_the_parts_of_a_listing_are_read_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(partition_objects, "_PAGE", 1)
+    monkeypatch.setattr(partition_objects, "_FEW", 1)
     store, together = filled(date(2013, 7, 1), 1, page=1), Barrier(3, timeout=60)
     list_objects = store.list
 
     def wait_and_list(prefix, *, start_after=""):
-        if start_after[-2:] in {"05", "07", "09"}:
+        if start_after[-2:] in {"07", "10", "13"}:
             together.wait()
         return list_objects(prefix, start_after=start_after)
 
     store.list = wait_and_list
     (listing,) = window([date(2013, 7, 1)], "UTC", store)
     assert len(listing.sources["flights"].objects) == 24
+
+
+def test_an_error_in_a_part_is_that_of_the_listing(monkeypatch):
+    monkeypatch.setattr(partition_objects, "_FEW", 1)
+    store = filled(date(2013, 7, 1), 1, page=1)
+    list_objects = store.list
+
+    def fail_later(prefix, *, start_after=""):
+        if start_after.endswith("13"):
+            raise Throttled("SlowDown")
+        return list_objects(prefix, start_after=start_after)
+
+    store.list = fail_later
+    with pytest.raises(Throttled, match="SlowDown"):
+        list(
+            objects_of_partitions(
+                "flights", [*day_of(date(2013, 7, 1), "UTC").partitions()], store=store, raw_bucket="raw"
+            )
+        )
+
+
+def test_a_caller_that_needs_only_the_first_objects_lists_no_others():
+    store = filled(date(2013, 7, 1), 1, page=2)
+    hours = [*day_of(date(2013, 7, 1), "UTC").partitions()]
+    assert len([*islice(list_partitions("flights", hours, store=store, raw_bucket="raw"), 4)]) == 4
+    assert store.requests == 2
 
 
 def test_no_days_need_no_request():

@@ -19,7 +19,7 @@ _OF_RUN = re.compile(r"/manifests/([^/]+)/([^/]+)/")
 _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
-# Not a `Record`: a manifest may have 86,400 objects, which msgspec reads in a quarter of the time (decision 57).
+# Not a `Record`: a manifest may have 86,400 objects, which msgspec reads in a quarter of the time (decision 58).
 class InputObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An input of a run.
 
@@ -84,7 +84,11 @@ class InputObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All objects that one run reads. It is stored as JSON, in which unknown fields are ignored."""
+    """All objects that one run reads.
+
+    It is stored as JSON. `read_manifest` checks the types of fields and ignores unknown ones. The constructor checks
+    nothing.
+    """
 
     pipeline: str
     date: str
@@ -132,7 +136,7 @@ class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def store_manifest(store: ObjectStore, uri: str, manifest: InputManifest) -> None:
-    """Store an input manifest as JSON."""
+    """Store an input manifest as JSON; an existing object is replaced. Raises `CloudError`."""
     store.put(uri, msgspec.json.encode(manifest))
 
 
@@ -158,7 +162,7 @@ def run_manifest(store: ObjectStore, run: Run) -> InputManifest | None:
 def read_manifest(store: ObjectStore, uri: str) -> InputManifest:
     """Return the input manifest at a URI.
 
-    Raises `ObjectMissing`, and `ObjectInvalid` that names the remedy when it is not a valid manifest.
+    Raises `ObjectMissing`, `ObjectInvalid` that names the remedy when it is not a valid manifest, and `CloudError`.
     """
     try:
         return msgspec.json.decode(store.get(uri), type=InputManifest)

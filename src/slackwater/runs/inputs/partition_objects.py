@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from math import ceil
+from threading import BoundedSemaphore
+from typing import NamedTuple
 
 from slackwater.runs.packing.index import with_members
 from slackwater.runs.period import HOUR, start_of
 from slackwater.sources.partitions import Partition, partition_value, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
-# The objects that one request lists, and the parts in which the rest of many is listed.
-_PAGE, _PARTS = 1000, 16
+# A source is listed with one request after the other up to so many objects, and the rest of it in so many parts.
+_FEW, _PARTS = 3000, 8
+# Several sources are listed at the same time, by one client with 32 connections.
+_PARTS_AT_ONCE = BoundedSemaphore(16)
 
 
 def objects_of_partitions(
@@ -22,38 +26,78 @@ def objects_of_partitions(
     """List the objects of the partitions, in order of URI, also those that are members of packed objects.
 
     Consecutive hours are listed together. Objects before them are not read, and of those after them at most the rest of
-    a page, so the number of requests does not depend on how many other objects the source has. Hours with more than a
-    page of objects are listed in up to 17 parts at the same time. The index of each packed hour takes one more request.
+    a page, so the number of requests does not depend on how many other objects the source has. Up to 8 parts of hours
+    with many objects are listed at the same time, with at most a page more for each. The index of each packed hour
+    takes one more request.
     """
-    return with_members(list_partitions(source, partitions, store=store, raw_bucket=raw_bucket), store)
+    return with_members(all_of_partitions(source, partitions, store=store, raw_bucket=raw_bucket), store)
+
+
+def all_of_partitions(
+    source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
+) -> Iterator[StoredObject]:
+    """List what is stored in the partitions as `list_partitions`, for callers that need all of it."""
+
+    def list_part(hours: Range) -> list[StoredObject]:
+        with _PARTS_AT_ONCE:
+            return list(hours.objects(store))
+
+    for group in _groups(source, partitions, raw_bucket):
+        few = list(islice(group.objects(store), _FEW))
+        yield from few
+        if len(few) == _FEW:
+            with ThreadPoolExecutor(_PARTS) as pool:
+                for part in pool.map(list_part, group.after(few[-1].uri)):
+                    yield from part
 
 
 def list_partitions(
     source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
 ) -> Iterator[StoredObject]:
-    """List what is stored in the partitions, in order of URI: objects, packed objects and their indexes."""
-    prefix = source_prefix(raw_bucket, source)
+    """List what is stored in the partitions, in order of URI: objects, packed objects and their indexes.
 
-    def list_range(start: str, end: str) -> Iterator[StoredObject]:
-        for stored in takewhile(lambda stored: stored.uri < end, store.list(prefix, start_after=start)):
-            if Partition(partition_value(stored.uri, "date"), partition_value(stored.uri, "hour")) in partitions:
+    There is one request after the other, and none after the last object that the caller takes.
+    """
+    for group in _groups(source, partitions, raw_bucket):
+        yield from group.objects(store)
+
+
+class Range(NamedTuple):
+    """Consecutive hours of a source, without the objects up to one of them."""
+
+    prefix: str
+    """What the URIs of the source's objects begin with."""
+    partitions: Collection[Partition]
+    """Those whose objects are wanted."""
+    hours: Sequence[str]
+    """What the URIs of each hour begin with, without the slash at its end."""
+    start: str
+    """Objects sort after it."""
+    end: str
+    """Objects sort before it."""
+
+    def objects(self, store: ObjectStore) -> Iterator[StoredObject]:
+        """Yield the objects in order of URI."""
+        for stored in takewhile(lambda item: item.uri < self.end, store.list(self.prefix, start_after=self.start)):
+            hour = Partition(partition_value(stored.uri, "date"), partition_value(stored.uri, "hour"))
+            if hour in self.partitions:
                 yield stored
 
-    for hours in _consecutive(sorted(partitions)):
+    def after(self, uri: str) -> list[Range]:
+        """Return the parts of the range after an object, each with whole hours but the first."""
+        later = [hour for hour in self.hours if hour > uri]
+        size = ceil(len(later) / _PARTS) or 1
+        bounds = [uri, *later[size::size], self.end]
+        return [self._replace(start=start, end=end) for start, end in pairwise(bounds)]
+
+
+def _groups(source: str, partitions: Collection[Partition], raw_bucket: str) -> Iterator[Range]:
+    """Yield the groups of hours that follow each other."""
+    prefix = source_prefix(raw_bucket, source)
+    for group in _consecutive(sorted(partitions)):
         # An object's URI has a slash after the hour, which sorts before "0".
-        starts = [f"{prefix}date={hour.date}/hour={hour.hour}" for hour in hours]
-        end = f"{starts[-1]}0"
-        page = list(islice(list_range(starts[0], end), _PAGE))
-        yield from page
-        if len(page) == _PAGE:
-            last = page[-1].uri
-            later = [start for start in starts if start > last]
-            # As many hours at a time as the first page has, but all of the rest in a few parts.
-            size = max(len(starts) - len(later) - 1, ceil(len(later) / _PARTS), 1)
-            bounds = [last, *later[::size], end]
-            with ThreadPoolExecutor(_PARTS) as pool:
-                for part in pool.map(lambda start, end: [*list_range(start, end)], bounds[:-1], bounds[1:]):
-                    yield from part
+        hours = [f"{prefix}date={hour.date}/hour={hour.hour}" for hour in group]
+        yield Range(prefix, partitions, hours, start=hours[0], end=f"{hours[-1]}0")
 
 
 def _consecutive(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:

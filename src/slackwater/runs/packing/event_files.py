@@ -38,12 +38,12 @@ def event_files(store: ObjectStore, sizes: Mapping[str, int]) -> list[EventFile]
     with ThreadPoolExecutor(_READERS) as pool:
         indexes = pool.map(lambda folder: read_names(store, folder), objects)
         for (folder, own), packed in zip(objects.items(), indexes, strict=True):
-            for each in packed:
+            for each in reversed(packed):  # as `members_of`, which takes the last one that names a member
                 found = [name for name in each.names if name in own]
                 if found:
                     members = None if len(found) == len(each.names) else tuple(found)
                     files.append(EventFile(each.uri, each.size, True, members))
                 for name in found:
-                    del own[name]
+                    own.pop(name, None)
             files += [EventFile(f"{folder}{name}", size) for name, size in own.items()]
     return files

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from slackwater.errors import DayChanged, ObjectInvalid, SlackwaterError
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
-from slackwater.runs.inputs.partition_objects import list_partitions, objects_of_partitions
+from slackwater.runs.inputs.partition_objects import all_of_partitions, objects_of_partitions
 from slackwater.runs.packing.index import ENDING, INDEX, KEPT, PackedObject, format_index, members_of, read_index
 from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import HOUR, partition_of, start_of
@@ -107,7 +107,7 @@ class HourPacker:
         return _total(self._day(source, [*found], ends_at) for _, found in days)
 
     def _day(self, source: Source, hours: Sequence[Partition], ends_at: datetime) -> Packing:
-        stored = list_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
+        stored = all_of_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
         by_hour = {hour: [*items] for hour, items in groupby(stored, key=_partition)}
         wanted = {hour for hour, items in by_hour.items() if self._is_due(source, items)}
         if not wanted:
