@@ -22,11 +22,12 @@ from slackwater.errors import SlackwaterError
 # Unloadable files that an error names.
 _NAMED_FILES = 5
 
-# Parts of the wheels that the library never loads: installers' notes, headers, tests, Arrow's RPC and other formats,
-# second copies of shared objects, pyiceberg's command line and its catalog of Hive.
+# Parts of the wheels that the library never loads: installers' notes, headers, stubs, tests, Arrow's RPC, encryption
+# and other formats, second copies of shared objects, pyiceberg's command line and its catalog of Hive.
 UNUSED = (
     "bin",
     "**/__pycache__",
+    "**/*.pyi",
     "**/*.dist-info/RECORD",
     "**/*.dist-info/INSTALLER",
     "**/*.dist-info/REQUESTED",
@@ -47,6 +48,9 @@ UNUSED = (
     "pyarrow/_dataset_orc*",
     "pyarrow/_orc*",
     "pyarrow/orc.py",
+    "pyarrow/*parquet_encryption*",
+    "pyarrow/parquet/encryption.py",
+    "pyarrow/_pyarrow_cpp_tests*",
     "pyarrow/libarrow_python*.so",
     "pyarrow/*.so.*.*.*",
     "pyiceberg/cli",
