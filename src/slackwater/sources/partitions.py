@@ -12,7 +12,7 @@ ROWS, FILE = "rows", "file"
 file that contained them. The receiver still writes `ROWS`, because a retry may write such a name."""
 # The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<attempt>-<rows>`. Before names
 # had rows, the latter was `<content id>-<digest>`, and the 12 digits of a digest may all be decimal.
-_NAMED_ROWS = re.compile(r"/[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet$")
+_NAMED_ROWS = re.compile(r"[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet")
 
 # The key of an object of a partition, as `object_uri` writes it.
 _KEY = re.compile(r"raw/source=(?P<source>[a-z][a-z0-9_]*)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)/[^/]+")
@@ -64,7 +64,7 @@ def object_name(origin: str, rows: int) -> str:
 
 def named_rows(uri: str) -> int | None:
     """Return the number of events in the name of an object; None for an object written before names had it."""
-    match = _NAMED_ROWS.search(uri)
+    match = _NAMED_ROWS.fullmatch(uri, uri.rfind("/") + 1)
     return int(match[1]) if match else None
 
 
