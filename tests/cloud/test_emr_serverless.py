@@ -341,7 +341,13 @@ class TestRestart:
         job_run = listed[0]["id"]
         driver = int(wait_for(lambda: log_so_far(bare, job_run), str.strip).split()[0])
         saved = bare.files.state / "emr_serverless.json"
-        wait_for(lambda: saved.read_text() if saved.exists() else "", lambda content: '"RUNNING"' in content)
+
+        def saved_states() -> dict[str, str]:
+            saved_runs = json.loads(saved.read_text())["payload"]["job_runs"] if saved.exists() else []
+            return {each["id"]: each["state"] for each in saved_runs}
+
+        # Also an earlier checkpoint may have a running job, of another test.
+        wait_for(saved_states, lambda states: states.get(job_run) == "RUNNING")
 
         os.kill(bare.cloud.pid, signal.SIGKILL)
         wait_for(lambda: alive(driver), lambda living: not living)

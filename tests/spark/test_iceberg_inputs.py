@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from slackwater.errors import ObjectMissing
 from slackwater.pipeline.definition import Pipeline
@@ -109,7 +110,7 @@ def test_a_compaction_is_no_other_input_until_rows_change(spark, rates):
     snapshots = spark.sql(f"SELECT snapshot_id, operation FROM {rates}.snapshots ORDER BY committed_at").collect()
     assert [item.operation for item in snapshots] == ["append", "append", "replace", "replace"]
     again = freeze(spark)
-    assert again == frozen.model_copy(update={"tag": str(snapshots[-1].snapshot_id)})
+    assert again == structs.replace(frozen, tag=str(snapshots[-1].snapshot_id))
     assert not input_changes([frozen], [again])
     expire(spark)
     assert rows(read_iceberg(spark, again)) == rows(spark.table(rates)) == expected

@@ -9,6 +9,7 @@ from itertools import chain
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slackwater.errors import AuditFailed, InputError, ObjectMissing
 from slackwater.runs.inputs.manifest import InputObject
@@ -215,7 +216,7 @@ def test_each_hour_is_read_in_the_version_that_was_frozen_and_one_that_has_ended
     publish(table, [], "k string, n int", day="2013-03-11T23", tag="h23-2")
     rows = read_published(spark, [first, second]).select("date", "hour", "k", "n").collect()
     assert sorted(map(tuple, rows)) == [(date(2013, 3, 11), 22, "a", 1), (date(2013, 3, 11), 23, "b", 3)]
-    ended = first.model_copy(update={"tag": "h22-0", "file": "hourly 2013-03-11T22"})
+    ended = structs.replace(first, tag="h22-0", file="hourly 2013-03-11T22")
     with pytest.raises(ObjectMissing, match="slackwater run hourly --date 2013-03-11T22 --force"):
         read_published(spark, [ended])
 
@@ -223,9 +224,9 @@ def test_each_hour_is_read_in_the_version_that_was_frozen_and_one_that_has_ended
 def test_a_version_that_is_gone_is_named(spark, publish):
     day = publish("memory.days.gone_days", [("a", 1)], "k string, n int", day="2013-03-11", tag="one")
     with pytest.raises(ObjectMissing, match=r"gone_days` VERSION AS OF 'two' is in the input manifest"):
-        read_published(spark, [day.model_copy(update={"tag": "two"})])
+        read_published(spark, [structs.replace(day, tag="two")])
     with pytest.raises(ObjectMissing, match="no_days` VERSION AS OF"):
-        read_published(spark, [day.model_copy(update={"uri": "memory.days.no_days/date=2013-03-11"})])
+        read_published(spark, [structs.replace(day, uri="memory.days.no_days/date=2013-03-11")])
 
 
 def test_without_any_published_day_the_columns_are_unknown(spark):
