@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -67,7 +68,8 @@ class _Store:
         return {"rows": str(ROWS)}
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
-        for number, item in enumerate(self._objects):
+        first = bisect_right(self._objects, start_after, key=lambda item: item.uri)
+        for number, item in enumerate(self._objects[first:]):
             if number % _PAGE == 0:
                 self._requests.send("LIST")
             yield item

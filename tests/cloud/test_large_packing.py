@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +22,14 @@ from botocore.config import Config
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.local import cloud as local_cloud
 from slackwater.project.project import load_project
 from slackwater.receiver.writing.raw_writer import encode_parquet
 from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.runs.period import partition_of
 from slackwater.sources.event_schema import raw_schema
 from slackwater.sources.partitions import object_name, object_uri
+from tests.cloud.random_kills import DRIVERS, processes_of
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
 
@@ -78,11 +81,16 @@ def state_seconds(cloud, execution, name):
     return (exited["timestamp"] - entered["timestamp"]).total_seconds()
 
 
-def stop_driver(cloud):
-    """Stop the application, as it stops by itself when nothing has run for some time: the next run starts a driver."""
-    emr, application = cloud.client("emr-serverless"), {"applicationId": cloud.outputs()["ApplicationId"]}
-    emr.stop_application(**application)
-    while emr.get_application(**application)["application"]["state"] != "STOPPED":
+def end_drivers(cloud):
+    """End the drivers that the local cloud keeps for the next job: EMR has none when a run of the night begins."""
+
+    def drivers():
+        server = local_cloud.status(cloud.root).pid
+        return [pid for pid, (folder, _) in processes_of(server).items() if DRIVERS in folder]
+
+    for pid in drivers():
+        os.kill(pid, signal.SIGKILL)
+    while drivers():
         time.sleep(0.2)
 
 
@@ -147,7 +155,7 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         ("24 objects, with start of the driver", LARGE),
         ("packed, with start of the driver", SMALL),
     ] * 3:
-        stop_driver(cloud)
+        end_drivers(cloud)
         run(label, start)
     # The identity of a run has the digest of its inputs.
     assert manifest_digest(SMALL) == before
