@@ -7,10 +7,12 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import urllib.request
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -76,13 +78,15 @@ def up(root: Path, *, port: int | None = None) -> LocalCloud:
     files.log.touch()
     with _listen(files, port) as listener:
         endpoint = f"http://{layout.HOST}:{listener.getsockname()[1]}"
-        pid = _spawn_server(files, listener)
+        pid = None
         try:
+            with _interruptions_held():
+                pid = _spawn_server(files, listener)
             cloud = _wait_for_status(files, pid, endpoint)
             last_start = {name: getattr(cloud, name) for name in ("endpoint", "pid", "region", "account")}
             files.endpoint_file.write_text(json.dumps(last_start, indent=2) + "\n", encoding="utf-8")
         except BaseException:
-            if _alive(pid):
+            if pid and _alive(pid):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             raise
@@ -144,6 +148,22 @@ def _listen(files: layout.Layout, requested_port: int | None) -> socket.socket:
         with suppress(OSError):
             return socket.create_server((layout.HOST, port), backlog=_BACKLOG)
     return socket.create_server((layout.HOST, 0), backlog=_BACKLOG)
+
+
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """Raise an interruption only at the end: before, the id of a process that has just been started would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # it is never interrupted
+        return
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _spawn_server(files: layout.Layout, listener: socket.socket) -> int:

@@ -68,6 +68,21 @@ def test_an_interrupted_start_leaves_no_process(tmp_path):
     assert not [line for line in listed.splitlines() if str(tmp_path) in line and not line.startswith("Z")]
 
 
+def test_an_interruption_while_the_process_is_being_started_ends_it(tmp_path, monkeypatch):
+    spawn, started = os.posix_spawn, []
+
+    def spawn_and_interrupt(*arguments, **options):
+        started.append(spawn(*arguments, **options))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(os, "posix_spawn", spawn_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cloud.up(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])
 def test_the_error_of_an_unreadable_endpoint_file_names_the_remedy(tmp_path, content):
     files = Layout(tmp_path)
