@@ -38,11 +38,11 @@ def all_of_partitions(
 ) -> Iterator[StoredObject]:
     """List what is stored in the partitions as `list_partitions`, for callers that need all of it."""
 
-    def list_part(hours: Range) -> list[StoredObject]:
+    def list_part(hours: HourRange) -> list[StoredObject]:
         with _PARTS_AT_ONCE:
             return list(hours.objects(store))
 
-    for group in _groups(source, partitions, raw_bucket):
+    for group in _hour_ranges(source, partitions, raw_bucket):
         few = list(islice(group.objects(store), _FEW))
         yield from few
         if len(few) == _FEW:
@@ -58,11 +58,11 @@ def list_partitions(
 
     There is one request after the other, and none after the last object that the caller takes.
     """
-    for group in _groups(source, partitions, raw_bucket):
+    for group in _hour_ranges(source, partitions, raw_bucket):
         yield from group.objects(store)
 
 
-class Range(NamedTuple):
+class HourRange(NamedTuple):
     """Consecutive hours of a source, without the objects up to one of them."""
 
     prefix: str
@@ -83,7 +83,7 @@ class Range(NamedTuple):
             if hour in self.partitions:
                 yield stored
 
-    def after(self, uri: str) -> list[Range]:
+    def after(self, uri: str) -> list[HourRange]:
         """Return the parts of the range after an object, each with whole hours but the first."""
         later = [hour for hour in self.hours if hour > uri]
         size = ceil(len(later) / _PARTS) or 1
@@ -91,13 +91,13 @@ class Range(NamedTuple):
         return [self._replace(start=start, end=end) for start, end in pairwise(bounds)]
 
 
-def _groups(source: str, partitions: Collection[Partition], raw_bucket: str) -> Iterator[Range]:
-    """Yield the groups of hours that follow each other."""
+def _hour_ranges(source: str, partitions: Collection[Partition], raw_bucket: str) -> Iterator[HourRange]:
+    """Yield a range for each group of hours that follow each other."""
     prefix = source_prefix(raw_bucket, source)
     for group in _consecutive(sorted(partitions)):
         # An object's URI has a slash after the hour, which sorts before "0".
         hours = [f"{prefix}date={hour.date}/hour={hour.hour}" for hour in group]
-        yield Range(prefix, partitions, hours, start=hours[0], end=f"{hours[-1]}0")
+        yield HourRange(prefix, partitions, hours, start=hours[0], end=f"{hours[-1]}0")
 
 
 def _consecutive(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
