@@ -16,6 +16,8 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.runs.packing.index import ENDING, INDEX
 from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.sources.definition import PackConfig
+from tests.cloud.conftest import Inbox
+from tests.cloud.roles import create_queue
 from tests.fakes_receiver import a_source
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
@@ -47,6 +49,16 @@ def push(cloud):
         yield send
 
 
+@pytest.fixture(scope="module")
+def messages(cloud):
+    """Return a function that returns the subjects of the messages about the day since its last call."""
+    sqs = cloud.client("sqs")
+    url, arn = create_queue(sqs, "messages-of-packing")
+    cloud.client("sns").subscribe(TopicArn=cloud.outputs()["ChangeTopicArn"], Protocol="sqs", Endpoint=arn)
+    inbox = Inbox(sqs, url)
+    return lambda: [each["Subject"] for each in inbox.take(DATE) if each["Subject"].startswith("tap_totals ")]
+
+
 def keys(cloud):
     bucket, prefix = cloud.outputs()["RawBucket"], f"raw/source=taps/date={DATE}/"
     listed = cloud.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)
@@ -73,7 +85,7 @@ def queried(cloud):
     return cloud.query(sql)
 
 
-def test_packing_changes_nothing_but_the_number_of_objects(cloud, push):
+def test_packing_changes_nothing_but_the_number_of_objects(cloud, push, messages):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(push, EVENTS))
         list(pool.map(push, AGAIN))
@@ -103,6 +115,7 @@ def test_packing_changes_nothing_but_the_number_of_objects(cloud, push):
         if day["date"] == DATE
     )
     assert check["rule"] == "unchanged"
+    assert messages() == []
     assert queried(cloud) == expected([*EVENTS, *AGAIN])
 
 
@@ -117,7 +130,7 @@ def test_the_iceberg_table_has_the_packed_objects_in_the_places_of_their_members
     assert sorted(table.scan(selected_fields=("value",)).to_arrow()["value"].to_pylist()) == values
 
 
-def test_late_events_of_a_packed_hour_run_the_day_again(cloud, push):
+def test_late_events_of_a_packed_hour_run_the_day_again(cloud, push, messages):
     """A batch that is sent again is not late data, although its object was deleted."""
     push(EVENTS[0])
     late = [event(100, 1, 7), event(3, 0, 2000)]
@@ -126,6 +139,8 @@ def test_late_events_of_a_packed_hour_run_the_day_again(cloud, push):
     report = cloud.json("monitor", "tap_totals", "--as-of", NOW.date().isoformat())
     (day,) = (day for day in report["pipelines"][0]["days"] if day["date"] == DATE)
     assert (day["outcome"], day["attempt"]) == ("published", 2)
+    (subject,) = messages()
+    assert subject.startswith(f"tap_totals {DATE} changed: ")
     wanted = expected([*EVENTS, *AGAIN, *late])
     assert (published(cloud), queried(cloud)) == (wanted, wanted)
     ledger = "SELECT source, rows FROM ledger WHERE pipeline = 'tap_totals'"
