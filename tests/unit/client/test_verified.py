@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +18,12 @@ from slackwater.arrow.messages import encode_schema
 from slackwater.arrow.reference import ArrowManifest, Producer, StepRecord
 from slackwater.errors import ObjectMissing
 from slackwater.runs.inputs.manifest import InputObject, read_manifest, store_manifest
+from slackwater.runs.packing.index import ENDING, INDEX, PackedObject, format_index, read_index
+from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.record import Run
 from slackwater.sources.event_schema import raw_schema
+from slackwater.sources.partitions import named_rows
+from slackwater.storage import StoredObject
 from tests.example_project import PROJECT
 from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_cli import a_client, use_client
@@ -25,6 +31,7 @@ from tests.fakes_cli import a_client, use_client
 pytestmark = pytest.mark.unit
 
 DATE, STAGE = "2013-03-10", "delays_by_carrier"
+HOUR = f"s3://raw/raw/source=weather/date={DATE}/hour=12/"
 STORED = pa.table({"origin": ["EWR", "JFK", "LGA"], "delay": [1.5, float("nan"), None]})
 PUBLISHED = STORED.append_column("date", pa.array([DATE] * 3)).set_column(
     0, "origin", STORED["origin"].cast(pa.large_string())
@@ -72,6 +79,56 @@ def store_rows(world: World, run: Run, name: str, *, parents: tuple[str, ...], s
     return store_dataset(manifest, run.stage_prefix(name), store=world.store, seconds=1).manifest
 
 
+def weather(world: World, rows: int) -> bytes:
+    """Return an object with so many events."""
+    events = raw_schema(world.project.source("weather")).empty_table()
+    events = pa.concat_tables([events, pa.table({"temp": [1.0] * rows})], promote_options="default")
+    body = io.BytesIO()
+    pq.write_table(events, body)
+    return body.getvalue()
+
+
+def change_inputs(world: World, change: Callable[[tuple[InputObject, ...]], list[InputObject]]) -> None:
+    """Replace the inputs that the manifest of the run lists, and its totals in the record of the run."""
+    (record,) = world.table.runs(PIPELINE, DATE)
+    before = read_manifest(world.store, record.run.manifest)
+    objects = sorted(change(before.objects), key=lambda item: item.uri)
+    manifest = structs.replace(before, objects=tuple(objects))
+    store_manifest(world.store, record.run.manifest, manifest)
+    totals = {"files": len(objects), "rows": manifest.rows, "bytes": manifest.bytes}
+    world.table.save(record.model_copy(update={"run": record.run.model_copy(update=totals)}))
+
+
+def add_members(world: World, *rows: int) -> list[StoredObject]:
+    """Add small objects with so many events each to the inputs, pack them, and delete them; return them."""
+    for number, count in enumerate(rows):
+        world.store.put(f"{HOUR}{number:032x}-{count}.parquet", weather(world, count))
+    members = [item for item in world.store.list(HOUR) if named_rows(item.uri)]
+    common: dict[str, Any] = {"source": "weather", "date": DATE, "hour": "12"}
+    new = [
+        InputObject(uri=item.uri, etag=item.etag, bytes=item.size, rows=count, arrived=item.modified, **common)
+        for item, count in zip(members, rows, strict=True)
+    ]
+    change_inputs(world, lambda objects: [*objects, *new])
+    write_index(world, *PackedWriter(store=world.store, now=world.now).write(HOUR, members))
+    world.store.delete([item.uri for item in members])
+    return members
+
+
+def write_index(world: World, *packed: PackedObject) -> None:
+    world.store.put(f"{HOUR}{INDEX}", format_index(packed))
+
+
+def pack_other_rows(world: World, body: bytes, *, members: list[StoredObject] | None = None) -> str:
+    """Replace the packed object of the hour as if it had been written with this content; return its URI."""
+    (packed,) = read_index(world.store, HOUR)
+    world.store.put(packed.uri, body)
+    head = world.store.head(packed.uri)
+    assert head
+    write_index(world, packed._replace(size=head.size, etag=head.etag, members=members or packed.members))
+    return packed.uri
+
+
 @pytest.fixture
 def tables() -> Tables:
     return Tables()
@@ -81,12 +138,8 @@ def tables() -> Tables:
 def world(monkeypatch, tables) -> World:
     """A published day, of which the rows of two steps are stored."""
     world = World()
-    events = raw_schema(world.project.source("weather")).empty_table()
-    events = pa.concat_tables([events, pa.table({"temp": [1.0, 2.0]})], promote_options="default")
-    body = io.BytesIO()
-    pq.write_table(events, body)
     uri = world.add("weather", DATE, "12", rows=2)
-    world.store.put(uri, body.getvalue(), metadata={"rows": "2"})
+    world.store.put(uri, weather(world, 2), metadata={"rows": "2"})
     run = world.freeze(DATE)
     manifest = read_manifest(world.store, run.manifest)
     # The names of the test's objects do not say how many events they have.
@@ -204,19 +257,151 @@ def test_a_published_version_that_is_gone_is_a_problem_only_if_none_has_replaced
 
 
 def test_days_of_other_pipelines_and_snapshots_of_other_systems_are_read(world, verified, tables):
-    (record,) = world.table.runs(PIPELINE, DATE)
     common: dict[str, Any] = {"date": DATE, "etag": "e", "bytes": 0, "rows": 3, "arrived": world.now()}
     items = (
         InputObject(uri=f"warehouse.slackwater.sales/date={DATE}", source="days", hour="00", tag="t-1", **common),
         InputObject(uri="warehouse.finance.rates", source="rates", hour="", tag="7", **common),
     )
-    manifest = read_manifest(world.store, record.run.manifest)
-    both = structs.replace(manifest, objects=(*manifest.objects, *items))
-    store_manifest(world.store, record.run.manifest, both)
-    run = record.run.model_copy(update={"files": 3, "rows": both.rows})
-    world.table.save(record.model_copy(update={"run": run}))
+    change_inputs(world, lambda objects: [*objects, *items])
     assert verified(code=1)["input"] == ["the table sales has no version t-1 any more"]
     tables.rows["t-1"] = PUBLISHED
     assert verified()["input"] == []
     tables.snapshots[7] = 4
     assert verified(code=1)["input"] == ["warehouse.finance.rates has 4 rows at 7; the input manifest says 3"]
+
+
+def test_members_are_read_in_their_packed_object(world, verified):
+    members = add_members(world, 1, 3, 2)
+    assert verified()["input"] == []
+    # A batch that is sent again writes the object anew: the packed object has the rows that count.
+    world.store.put(members[0].uri, b"sent again")
+    assert verified()["input"] == []
+
+
+def test_large_packed_objects_are_read_in_parts(world, verified, monkeypatch):
+    monkeypatch.setattr("slackwater.runs.packing.write_packed._ROW_GROUP", 2)
+    add_members(world, 1, 3, 2)
+    monkeypatch.setattr("slackwater.runs.packing.event_reader.MAX_BYTES", 1)
+    assert verified()["input"] == []
+
+
+def test_requests_are_those_of_the_packed_objects_and_not_of_their_members(world, verified, monkeypatch):
+    monkeypatch.setattr("slackwater.runs.packing.write_packed.MAX_BYTES", 1)
+    monkeypatch.setattr("slackwater.runs.packing.write_packed._READ_OBJECTS", 3)
+    add_members(world, *[1] * 6)
+    asked = Counter[tuple[str, str]]()
+
+    def count(name: str) -> None:
+        ask = getattr(world.store, name)
+
+        def counted(uri: str, *arguments: Any, **options: Any) -> Any:
+            if uri.startswith(HOUR):
+                asked[name, uri.removeprefix(HOUR)] += 1
+            return ask(uri, *arguments, **options)
+
+        monkeypatch.setattr(world.store, name, counted)
+
+    for name in ("get", "get_range", "head", "list"):
+        count(name)
+    assert verified()["input"] == []
+    packed = [uri.removeprefix(HOUR) for uri in world.store.objects if uri.endswith(ENDING)]
+    assert len(packed) == 2
+    of_packed = [(name, uri) for uri in packed for name in ("get", "head")]
+    assert asked == Counter([("get", INDEX), *of_packed, ("list", "a.parquet"), ("get", "a.parquet")])
+
+
+@pytest.mark.parametrize("change", [{"etag": "other"}, {"size": 7}])
+def test_a_member_that_is_another_one_in_the_index_is_found_even_if_its_object_exists(world, verified, change):
+    add_members(world, 1, 3)
+    (packed,) = read_index(world.store, HOUR)
+    first, second = packed.members
+    world.store.put(second.uri, weather(world, 3))
+    write_index(world, packed._replace(members=[first, second._replace(**change)]))
+    (problem,) = verified(code=1)["input"]
+    other = second._replace(**change)
+    assert problem == (
+        f"{second.uri} has another content than the run has read: ETag {other.etag}, {other.size} bytes, "
+        f"as {INDEX} says"
+    )
+
+
+RESTORE_OBJECT = "restore its first version (the bucket is versioned)"
+RESTORE_INDEX = f"restore the former version of {INDEX} (the bucket is versioned)"
+
+
+def test_a_packed_object_that_is_missing_or_changed_is_one_problem(world, verified):
+    add_members(world, 1, 3, 2)
+    uri = damage(world, ENDING)
+    (problem,) = verified(code=1)["input"]
+    assert problem == f"{uri}, with the rows of 3 objects, is not as it was written: {RESTORE_OBJECT}"
+    world.store.delete([uri])
+    (problem,) = verified(code=1)["input"]
+    assert problem == f"{uri}, with the rows of 3 objects, does not exist any more: {RESTORE_OBJECT}"
+
+
+def test_a_packed_object_that_is_no_parquet_is_one_problem(world, verified):
+    add_members(world, 1, 3, 2)
+    body = world.store.get(uri_of(world, ENDING))
+    for damaged in (b"no Parquet", body[:4] + b"\xff" * 200 + body[204:]):
+        uri = pack_other_rows(world, damaged)
+        (problem,) = verified(code=1)["input"]
+        assert problem.startswith(f"{uri}, with the rows of 3 objects, is no Parquet file (")
+        assert problem.endswith(f"): remove it from {INDEX}, and restore these objects (the bucket is versioned)")
+
+
+def test_an_index_that_is_not_readable_is_one_problem(world, verified):
+    (first, *_) = add_members(world, 1, 3, 2)
+    world.store.put(f"{HOUR}{INDEX}", b"{")
+    later = first.uri.replace("hour=12", "hour=13")
+    change_inputs(world, lambda objects: [*objects, structs.replace(objects[0], uri=later, hour="13")])
+    problem, other = verified(code=1)["input"]
+    assert other.startswith(f"{later} does not exist any more")
+    assert problem.startswith(f"{HOUR}{INDEX} is not readable as the index of packed objects")
+    assert "restore its former version (the bucket is versioned)" in problem
+
+
+@pytest.mark.parametrize("order", [slice(None, None, -1), slice(1, None), slice(0, 1)])
+def test_an_index_with_other_members_than_the_packed_object_is_one_problem(world, verified, order):
+    add_members(world, 1, 3)
+    (packed,) = read_index(world.store, HOUR)
+    uri = pack_other_rows(world, world.store.get(packed.uri), members=list(packed.members)[order])
+    problem, *others = verified(code=1)["input"]
+    assert problem == f"{uri} does not have the rows of the members that {INDEX} says: {RESTORE_INDEX}"
+    # An object that is in no index is looked for.
+    assert all("does not exist any more" in other for other in others)
+
+
+def test_a_packed_object_without_the_names_of_its_members_is_one_problem(world, verified):
+    add_members(world, 1, 3)
+    uri = pack_other_rows(world, weather(world, 4))
+    (problem,) = verified(code=1)["input"]
+    assert problem == f"{uri} does not have the rows of the members that {INDEX} says: {RESTORE_INDEX}"
+
+
+def test_a_column_of_another_type_is_named_once_for_a_packed_object(world, verified):
+    add_members(world, 1, 3)
+    uri = uri_of(world, ENDING)
+    table = pq.read_table(io.BytesIO(world.store.get(uri)))
+    table = table.set_column(table.column_names.index("temp"), "temp", pa.array(["warm"] * 4))
+    body = io.BytesIO()
+    pq.write_table(table.drop_columns(["wind_gust"]), body)  # a column that was defined later
+    pack_other_rows(world, body.getvalue())
+    assert verified(code=1)["input"] == [f"{uri}: the column temp is of type string, not double"]
+
+
+@pytest.mark.parametrize("name", ["members", "a.parquet"])
+@pytest.mark.parametrize(("has_ids", "change"), [(False, 1), (False, -1), (True, 1), (True, -1)])
+def test_rows_are_those_of_the_manifest_but_duplicates_do_not_count(world, verified, name, has_ids, change):
+    members = add_members(world, 3, 3)
+    if has_ids:
+        source = world.project.sources["weather"]
+        world.project.sources["weather"] = source.model_copy(update={"event_id": "origin"})
+    uri, rows = (members[1].uri, 3) if name == "members" else (f"{HOUR}{name}", 2)
+
+    def changed(item: InputObject) -> InputObject:
+        return structs.replace(item, rows=rows + change) if item.uri == uri else item
+
+    change_inputs(world, lambda objects: [*map(changed, objects)])
+    are_duplicates = has_ids and change < 0
+    problems = [] if are_duplicates else [f"{uri} has {rows} rows; the input manifest says {rows + change}"]
+    assert verified(code=len(problems))["input"] == problems

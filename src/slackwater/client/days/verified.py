@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.files import read_batches
 from slackwater.arrow.messages import decode_schema
 from slackwater.arrow.verification import dataset_problems
+from slackwater.client.days.verified_inputs import InputVerifier
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.formatting import counted
 from slackwater.project.project import Project
-from slackwater.runs.inputs.manifest import InputObject, read_manifest
 from slackwater.runs.outputs import Version, VersionState, VersionType
 from slackwater.runs.period import is_hour
-from slackwater.sources.event_schema import raw_schema
 
 if TYPE_CHECKING:
     from slackwater.aws.warehouse import Warehouse
     from slackwater.storage import ObjectStore
-
-_READERS = 8
-"""Objects that are read at the same time."""
 
 
 class VerifiedVersion(NamedTuple):
@@ -58,7 +52,8 @@ class Verifier:
         if version.state is VersionState.MISSING:
             return VerifiedVersion(version, (f"{version.uri} does not exist any more",))
         if version.type is VersionType.INPUT:
-            return VerifiedVersion(version, tuple(self._input_problems(version)))
+            inputs = InputVerifier(project=self.project, store=self.store, warehouse=self.warehouse)
+            return VerifiedVersion(version, tuple(inputs.problems(version)))
         if version.reference:
             manifest = load_manifest(version.uri, store=self.store)
             return VerifiedVersion(version, tuple(dataset_problems(version.reference, manifest, store=self.store)))
@@ -68,59 +63,6 @@ class Verifier:
             # Retention removes versions that another one has replaced, and of hours all.
             is_removed = version.attempt != self.published or is_hour(self.date)
             return VerifiedVersion(version, None if is_removed else (str(error),))
-
-    def _input_problems(self, version: Version) -> Iterator[str]:
-        try:
-            manifest = read_manifest(self.store, version.uri)
-        except ObjectInvalid as error:
-            yield str(error)
-            return
-        if (len(manifest.objects), manifest.rows, manifest.bytes) != (version.files, version.rows, version.bytes):
-            yield f"{version.uri} lists other objects than the record of the run says"
-        with ThreadPoolExecutor(_READERS) as readers:
-            for problems in readers.map(lambda item: list(self._object_problems(item)), manifest.objects):
-                yield from problems
-
-    def _object_problems(self, item: InputObject) -> Iterator[str]:
-        """Yield what is wrong with an input: it is read as a whole, and its entity tag is that of the manifest."""
-        if item.tag is not None:
-            yield from self._table_problems(item, item.tag)
-            return
-        stored = next(self.store.list(item.uri), None)
-        if stored is None or stored.uri != item.uri:
-            yield f"{item.uri} does not exist any more: it was a stale object of a pulled file, or was deleted"
-            return
-        if (stored.etag, stored.size) != (item.etag, item.bytes):
-            yield f"{item.uri} has another content than the run has read: ETag {stored.etag}, {stored.size} bytes"
-            return
-        try:
-            events = pq.ParquetFile(pa.BufferReader(self.store.get(item.uri))).read()
-        except pa.ArrowException as error:
-            yield f"{item.uri} is no Parquet file: {error}"
-            return
-        source = self.project.sources.get(item.source)
-        # Of events with ids, duplicates do not count.
-        if len(events) < item.rows or (source and not source.id_column and len(events) != item.rows):
-            yield f"{item.uri} has {counted(len(events), 'row')}; the input manifest says {item.rows}"
-        for field in raw_schema(source) if source else ():
-            # Objects that were written before a column was defined lack it.
-            if field.name in events.schema.names and events.schema.field(field.name).type != field.type:
-                actual = events.schema.field(field.name).type
-                yield f"{item.uri}: the column {field.name} is of type {actual}, not {field.type}"
-
-    def _table_problems(self, item: InputObject, tag: str) -> Iterator[str]:
-        """Yield what is wrong with a published day, or with a snapshot of another system's table."""
-        name, _, day = item.uri.partition("/date=")
-        try:
-            if day:
-                rows = len(self.warehouse.version(name.rpartition(".")[2], date=item.date, tag=tag))
-            else:
-                rows = self.warehouse.rows_of_snapshot(name.partition(".")[2], int(tag))
-        except ObjectMissing as error:
-            yield str(error)
-            return
-        if rows != item.rows:
-            yield f"{name} has {counted(rows, 'row')} at {tag}; the input manifest says {item.rows}"
 
     def _published_problems(self, version: Version) -> Iterator[str]:
         """Yield what is wrong with a published version: it has the rows and the columns of the last stage."""

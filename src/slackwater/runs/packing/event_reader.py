@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
+from slackwater.runs.packing.index import is_packing
 from slackwater.storage import ObjectFile, ObjectStore, PackedRows, StoredObject
 
 # Larger objects are read one row group at a time.
@@ -60,9 +61,10 @@ class EventReader:
                 read = partial(parquet.read_row_group, columns=names, use_threads=False)
                 yield from map(read, range(parquet.num_row_groups))
         except pa.ArrowException as error:
-            raise ObjectInvalid(
-                f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)"
-            ) from error
+            remedy = "it was not written by the receiver (remove it)"
+            if is_packing(uri):  # the objects of its members may be deleted
+                remedy = "restore its first version (the bucket is versioned)"
+            raise ObjectInvalid(f"{uri} is not Parquet ({error}): {remedy}") from error
 
 
 def _on_disk(blocks: Iterable[pa.Table]) -> pa.Table:
