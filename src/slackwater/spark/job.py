@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import logging
+import socketserver
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +42,8 @@ def run_job(
     # A manifest may list 86,400 objects: with the default of 700, the garbage collector takes half of the time to read
     # it.
     gc.set_threshold(100_000, 20, 20)
+    # `spark.stop` waits until PySpark's server of accumulators has looked for its end, each half second by default.
+    socketserver.BaseServer.serve_forever.__defaults__ = (0.05,)
     _log_as_json({"job": name, **context})
     application = " ".join(filter(None, ("slackwater", name, context.get("correlation_id"))))
     try:
