@@ -40,14 +40,13 @@ from slackwater.late.monitor import Monitor
 from slackwater.metrics import Metric, PutsMetric
 from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.receiver.pull.file_cache import version_of
 from slackwater.runs.attempt_files import failure_uri, publication_uri
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
 from slackwater.runs.record import Publication, Run, RunState
-from slackwater.sources.partitions import Partition
+from slackwater.sources.partitions import Partition, version_of
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_functions import NoCosts
 from tests.fakes_ledger import ArrivalQueueFake, ListTable

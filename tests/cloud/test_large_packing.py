@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from statistics import median
 
 import boto3
 import pyarrow as pa
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
 
 OBJECTS = int(os.environ.get("PACKED_OBJECTS", "86400"))
 READ_UNPACKED = 20_000
-PAIRS = 5
+PAIRS = 9
 """So often both days run one after the other: the first runs start functions anew, and count ids."""
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 SMALL, LARGE = MIDNIGHT - timedelta(days=3), MIDNIGHT - timedelta(days=4)
@@ -72,13 +73,16 @@ def timed(cloud, *command):
     return document, time.monotonic() - began
 
 
-def state_seconds(cloud, execution, name):
-    """Return the seconds of a state of an execution."""
+def execution_seconds(cloud, execution):
+    """Return the seconds of an execution, and of its state that freezes the inputs."""
     pages = cloud.client("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=execution)
     events = [event for page in pages for event in page["events"]]
-    entered = next(e for e in events if e.get("stateEnteredEventDetails", {}).get("name") == name)
-    exited = next(e for e in events if e.get("stateExitedEventDetails", {}).get("name") == name)
-    return (exited["timestamp"] - entered["timestamp"]).total_seconds()
+    entered, exited = (
+        next(e["timestamp"] for e in events if e.get(f"state{kind}EventDetails", {}).get("name") == "Freeze inputs")
+        for kind in ("Entered", "Exited")
+    )
+    ended = events[-1]["timestamp"] - events[0]["timestamp"]
+    return ended.total_seconds(), (exited - entered).total_seconds()
 
 
 def end_drivers(cloud):
@@ -100,10 +104,12 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
     def run(label, start):
         day = ("tap_totals", "--date", start.date().isoformat())
         document, seconds = timed(cloud, "run", *day, "--force")
-        freeze = state_seconds(cloud, document["execution"], "Freeze inputs")
+        execution, freeze = execution_seconds(cloud, document["execution"])
         hours = "SELECT CAST(hour AS INT), count(*), sum(value)::BIGINT FROM raw.taps WHERE date = '{}' GROUP BY 1"
         rows, query = timed(cloud, "query", f"{hours.format(start.date())} ORDER BY 1")
-        figures[label].append({"run": round(seconds, 1), "freeze": round(freeze, 1), "query": round(query, 1)})
+        figures[label].append(
+            {"run": seconds, "execution": execution, "freeze": freeze, "query": query}  # the client asks twice a second
+        )
         published = f"SELECT hour, taps, total FROM tap_totals WHERE date = '{start.date()}' ORDER BY hour"
         each = OBJECTS // 24
         expected = [[hour, each, sum(range(hour * each, (hour + 1) * each))] for hour in range(24)]
@@ -114,7 +120,7 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         return document["versions"][-1]["run_id"]
 
     put_day(cloud, LARGE, 24)
-    run("24 objects", LARGE)
+    run("24 objects, first", LARGE)
     put_day(cloud, SMALL, OBJECTS)
     if OBJECTS <= READ_UNPACKED:
         run("small objects", SMALL)
@@ -134,7 +140,7 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         answer = json.load(function.invoke(FunctionName="slackwater-pack-objects")["Payload"])["taps"]
         assert answer["packed"] > 0
         packed += answer["packed"]
-    figures["packing"] = round(time.monotonic() - began, 1)
+    packing = time.monotonic() - began
     for _ in range(2):
         run("packed", SMALL)
     if OBJECTS > READ_UNPACKED:
@@ -148,17 +154,25 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
     )
     assert packer.pack(load_project(cloud.project).source("taps"), limit=timedelta(hours=1)).deleted == OBJECTS
     assert cloud.json("run", "tap_totals", "--date", SMALL.date().isoformat())["outcome"] == "unchanged"
+    run("packed, first without members", SMALL)
     for _ in range(PAIRS):
         run("24 objects", LARGE)
         run("packed, members deleted", SMALL)
     for label, start in [
         ("24 objects, with start of the driver", LARGE),
-        ("packed, with start of the driver", SMALL),
+        ("packed, members deleted, with start of the driver", SMALL),
     ] * 3:
         end_drivers(cloud)
         run(label, start)
     # The identity of a run has the digest of its inputs.
     assert manifest_digest(SMALL) == before
     with capsys.disabled():
-        lines = [f"{label}: {json.dumps(seconds)}" for label, seconds in figures.items()]
-        print("", f"{OBJECTS:,} events, seconds", *lines, sep="\n")
+        print(f"\n{OBJECTS:,} events, seconds; packing {packing:.1f}")
+        for label, runs in figures.items():
+            medians = {name: round(median(run[name] for run in runs), 2) for name in runs[0]}
+            print(f"{label}, medians of {len(runs)}: {json.dumps(medians)}")
+        for kind in ("", ", with start of the driver"):
+            pairs = zip(figures[f"packed, members deleted{kind}"], figures[f"24 objects{kind}"], strict=False)
+            ratios = [{name: packed[name] / large[name] for name in packed} for packed, large in pairs]
+            medians = {name: round(median(ratio[name] for ratio in ratios), 2) for name in ratios[0]}
+            print(f"packed to 24 objects{kind}, medians of the ratios of pairs: {json.dumps(medians)}")

@@ -242,7 +242,7 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     assert {item.path for item in plan.items} == {partner.changed, *partner.new}
     manifest = measured("freezing", lambda: inputs.manifest("totals", day))
     assert len(manifest.objects) == len(files.of_date(YESTERDAY))
-    checked = measured("checking", lambda: inputs.manifest("totals", day, known=manifest.objects))
+    checked = measured("checking", lambda: inputs.manifest("totals", day, known=manifest))
     assert checked.digest == manifest.digest
     (item,) = (item for item in plan.items if item.path == partner.changed)
     result = measured("fetching", lambda: fetcher.fetch(item))

@@ -142,7 +142,7 @@ class HoldDecisions:
         """Return the digest of the inputs that a run of the day would have now."""
         local = period_of(day.date, self.project.pipeline(day.pipeline).timezone)
         before = published_manifest(self.store, day.published) if day.published else None
-        return self.inputs.manifest(day.pipeline, local, known=before.objects if before else ()).digest
+        return self.inputs.manifest(day.pipeline, local, known=before).digest
 
 
 def describe_decision(made: Resolution) -> str:

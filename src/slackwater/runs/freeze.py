@@ -166,8 +166,9 @@ class Freezer:
         # Counted before the objects are listed: a file that is stored in between may be missing in the list.
         files_not_taken = unstored_files(self.project, pipeline, day, files=self.inputs.files)
         graph, provisional = self.project.pipeline(pipeline), record.provisional
+        latest = provisional or published
         earlier = published_manifest(self.store, provisional) if provisional else before
-        manifest = self.inputs.manifest(pipeline, day, known=earlier.objects if earlier else ())
+        manifest = self.inputs.manifest(pipeline, day, known=earlier)
         digest = manifest.digest
         is_provisional = published is None and is_open and (live or graph.live is not None)
         former = published_run.reads if published_run else None
@@ -200,8 +201,10 @@ class Freezer:
             return self._kept_provisional(record, provisional, known=None if is_provisional else known)
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name has
         # the digests of the definition and of the inputs: if it exists, an earlier run has read the same ones. It is
-        # replaced, because the snapshot that the earlier run has read may be expired.
-        store_manifest(self.store, run.manifest, manifest)
+        # replaced if it differs, because the snapshot that the earlier run has read may be expired.
+        is_stored = latest is not None and latest.run.manifest == run.manifest and manifest.lists_as(earlier)
+        if not is_stored:
+            store_manifest(self.store, run.manifest, manifest)
         started = RunRecord(
             run=run,
             state=RunState.RUNNING,
@@ -338,6 +341,7 @@ class Freezer:
             files=len(manifest.objects),
             rows=manifest.rows,
             bytes=manifest.bytes,
+            read_bytes=manifest.read_bytes,
             accepts_audit=decision_about(record, digest) is ResolutionAction.RELEASED,
         )
 

@@ -63,6 +63,9 @@ class Run(UpdatedRecord):
     """Events that count, in all objects."""
     bytes: int
     """Size of all objects."""
+    read_bytes: int = 0
+    """Size of the objects that have the rows, which the jobs read: of packed hours, that of their packed objects. 0 in
+    runs of earlier releases."""
     accepts_audit: bool = False
     """Whether the day is published although it has fewer rows, or lacks columns of the table: a person has released
     it."""

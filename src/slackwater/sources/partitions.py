@@ -13,6 +13,7 @@ file that contained them. The receiver still writes `ROWS`, because a retry may 
 # The name of a batch's object is `<hash>-<rows>`, that of a file's object `<content id>-<attempt>-<rows>`. Before names
 # had rows, the latter was `<content id>-<digest>`, and the 12 digits of a digest may all be decimal.
 _NAMED_ROWS = re.compile(r"[0-9a-f]{32}(?:-[0-9a-f]{12})?-([0-9]{1,11})\.parquet")
+_FILE_OBJECT = re.compile(r"([0-9a-f]{32})-([0-9a-f]{12})(?:-[0-9]+)?\.parquet")
 
 # The key of an object of a partition, as `object_uri` writes it.
 _KEY = re.compile(r"raw/source=(?P<source>[a-z][a-z0-9_]*)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)/[^/]+")
@@ -66,6 +67,15 @@ def named_rows(uri: str) -> int | None:
     """Return the number of events in the name of an object; None for an object written before names had it."""
     match = _NAMED_ROWS.fullmatch(uri, uri.rfind("/") + 1)
     return int(match[1]) if match else None
+
+
+def version_of(uri: str) -> tuple[str, str] | None:
+    """Return the ids of content and version (`object_id`) that the name of a pulled file's object has.
+
+    None for an object of a pushed batch.
+    """
+    match = _FILE_OBJECT.fullmatch(uri, uri.rfind("/") + 1)
+    return (match[1], match[2]) if match else None
 
 
 def partition_value(uri: str, key: str) -> str:

@@ -90,8 +90,8 @@ class FrozenInputs:
 
     def _is_whole(self, source: str) -> bool:
         """Return whether all events of the source's objects are of the day."""
-        partitions = {Partition(item.date, item.hour) for item in self.manifest.of_source(source)}
-        return all(map(self._day.contains, partitions))
+        hours = {(item.date, item.hour) for item in self.manifest.of_source(source)}
+        return all(self._day.contains(Partition(*hour)) for hour in hours)
 
 
 def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataFrame:

@@ -48,7 +48,7 @@ VARIABLES = {
     "comparison": {"uri": "s3://exchange/p/comparison.json"},
     "plan": {
         "job": "0" * 32,
-        "run": {"bytes": 200_000_000, "correlation_id": "c"},
+        "run": {"read_bytes": 200_000_000, "correlation_id": "c"},
         "files": {"project": "s3://a/p.json", "archive": "s3://a/old.zip", "entry_point": "s3://a/run_stage.py"},
     },
     "archive": "s3://a/new.zip",
@@ -168,7 +168,7 @@ def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_o
 @with_jobs
 def test_jobs_of_pipelines_have_the_size_of_their_input_as_the_property_that_the_local_cloud_reads(name):
     """By it, the local cloud chooses the compilers and the memory of a job's JVM."""
-    run = {**RUN, "bytes": 200_000_000}
+    run = {**RUN, "read_bytes": 200_000_000}
     for job in jobs_of(name):
         arguments = request(job, run, spark_parameters="--conf spark.driver.cores=1")
         submit = arguments["JobDriver"]["SparkSubmit"]

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from slackwater.receiver.pull.fetch import LEASE
-from slackwater.receiver.pull.file_cache import Content, ContentVersion, EntryChanged, FileDecision, version_of
+from slackwater.receiver.pull.file_cache import Content, ContentVersion, EntryChanged, FileDecision
 from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.runs.inputs.consistent_listing import consistent_listing
-from slackwater.sources.partitions import Partition
+from slackwater.sources.partitions import Partition, version_of
 from tests.fakes_receiver import RECEIVED, a_source
 from tests.pulling import FIRST, SECOND, THIRD, Setup, crash, csv_of, row
 from tests.reading import stored_events

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
-from slackwater.receiver.pull.file_cache import NO_COUNTS, Content, FileCounts, FileEntry, FileState, version_of
+from slackwater.receiver.pull.file_cache import NO_COUNTS, Content, FileCounts, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.pull.stale_objects import StaleObjects
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.partitions import version_of
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import (
     RECEIVED,

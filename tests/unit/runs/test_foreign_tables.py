@@ -229,12 +229,12 @@ def test_what_a_change_of_the_table_does_to_a_finished_day(commits, late, rule):
 def test_compactions_and_expired_snapshots_are_no_other_input(read, now, is_same):
     world = Lake(*read)
     run = world.publish(DAY)
-    (before,) = read_manifest(world.store, run.manifest).objects
+    before = read_manifest(world.store, run.manifest)
     world.commit(*now)
-    manifest = world.inputs.manifest(PIPELINE, day_of(parse_date(DAY), "America/New_York"), known=[before])
+    manifest = world.inputs.manifest(PIPELINE, day_of(parse_date(DAY), "America/New_York"), known=before)
     (item,) = manifest.objects
     assert item.tag == str(now[-1].id)
-    assert (item.identity == before.identity) == is_same
+    assert (item.identity == before.objects[0].identity) == is_same
     # The check and the freeze decide alike.
     assert (world.rule() is DecisionRule.UNCHANGED) == is_same
     assert (world.freeze(DAY).attempt == 1) == is_same

@@ -183,6 +183,21 @@ def test_a_new_object_causes_a_new_run_and_only_its_metadata_is_read(freezer, re
     assert store.asked_metadata == ["s3://raw/raw/source=flights/date=2013-03-10/hour=12/late.parquet"]
 
 
+def test_an_equal_manifest_is_stored_once(freezer, recorder, store):
+    first = freeze(freezer, "one").run
+    publish(recorder, first)
+    an_hour_later = replace(freezer.inputs, now=lambda: NOW + timedelta(hours=1))
+    puts, put = [], store.put
+    store.put = lambda uri, *arguments, **options: (puts.append(uri), put(uri, *arguments, **options))
+    again = freeze(replace(freezer, inputs=an_hour_later), "two", force=True).run
+    assert again.manifest == first.manifest
+    assert freezer.table.run(PIPELINE, DATE, 2).started_at == NOW + timedelta(hours=1)
+    publish(recorder, again)
+    assert first.manifest not in puts
+    add(store, source="flights", date="2013-03-10", hour="12", name="late")
+    assert freeze(freezer, "three").run.manifest in puts
+
+
 def test_a_published_run_whose_manifest_is_gone_can_be_run_again_by_hand(freezer, recorder, store):
     first = freeze(freezer, "one").run
     publish(recorder, first)

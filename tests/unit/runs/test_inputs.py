@@ -38,15 +38,15 @@ def put_object(world, path, content):
     return uri
 
 
-def list_inputs(world, known=()):
+def list_inputs(world, known=None):
     return world.inputs.manifest(PIPELINE, DAY, known=known)
 
 
-def file_names(world, known=()):
+def file_names(world, known=None):
     return [item.file for item in list_inputs(world, known).objects]
 
 
-def uris(world, known=()):
+def uris(world, known=None):
     return [item.uri for item in list_inputs(world, known).objects]
 
 
@@ -78,9 +78,9 @@ def test_the_file_of_a_known_object_is_looked_up_again(world):
     before = list_inputs(world)
     store(world, "x.csv", "b", LAST_YEAR)
     world.store.asked_metadata.clear()
-    assert file_names(world, before.objects) == ["y.csv"]
+    assert file_names(world, before) == ["y.csv"]
     assert world.store.asked_metadata == []
-    assert list_inputs(world, before.objects).digest == before.digest
+    assert list_inputs(world, before).digest == before.digest
 
 
 def test_a_changed_file_that_shared_its_content_with_another_has_not_vanished(world):
@@ -89,10 +89,10 @@ def test_a_changed_file_that_shared_its_content_with_another_has_not_vanished(wo
     store(world, "y.csv", "equal")
     first = list_inputs(world)
     put_object(world, "x.csv", "new-x")
-    second = list_inputs(world, first.objects)
+    second = list_inputs(world, first)
     put_object(world, "y.csv", "new-y")
     world.store.delete([gone])
-    third = list_inputs(world, second.objects)
+    third = list_inputs(world, second)
 
     assert changes(first, second) == [("x.csv", Change.ADDED)]
     assert changes(second, third) == [("y.csv", Change.CHANGED)]
@@ -166,7 +166,7 @@ class TestListings:
         return world
 
     @staticmethod
-    def count(world, *during, known=()):
+    def count(world, *during, known=None):
         """List the inputs. Call one of `during` in each listing of flights, after its objects were read."""
         calls, listing, pending = [], world.store.list, list(during)
 
@@ -189,22 +189,22 @@ class TestListings:
         assert self.count(world) == 2
 
     def test_an_unchanged_day_is_listed_once(self, world):
-        known = list_inputs(world).objects
+        known = list_inputs(world)
         assert self.count(world, known=known) == 1
 
     @pytest.mark.parametrize(("change", "is_repeated"), CHANGES.values(), ids=CHANGES)
     def test_only_another_content_of_the_day_repeats_the_listing(self, world, change, is_repeated):
-        known = list_inputs(world).objects
+        known = list_inputs(world)
         assert (self.count(world, lambda: change(world), known=known) > 1) is is_repeated
 
     def test_a_replaced_file_repeats_the_listing(self, world):
-        known = list_inputs(world).objects
+        known = list_inputs(world)
         assert self.count(world, lambda: put_object(world, "x.csv", "b"), known=known) > 1
         assert len(uris(world)) == 1
 
     def test_an_object_that_is_removed_during_a_listing_is_not_read(self, world):
-        known = list_inputs(world).objects
-        (old,) = (item.uri for item in known)
+        known = list_inputs(world)
+        (old,) = (item.uri for item in known.objects)
 
         def replace():
             put_object(world, "x.csv", "b")

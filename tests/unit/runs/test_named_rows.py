@@ -84,7 +84,7 @@ class Received:
             now=lambda: RECEIVED,
         )
         self.asked.clear()
-        return inputs.manifest("all", day_of(date(2013, 3, 11), "UTC"), known=known.objects if known else ())
+        return inputs.manifest("all", day_of(date(2013, 3, 11), "UTC"), known=known)
 
 
 def test_a_freeze_of_new_objects_reads_no_metadata():

@@ -99,6 +99,7 @@ class Splits:
                 files=len(manifest.objects),
                 rows=manifest.rows,
                 bytes=manifest.bytes,
+                read_bytes=manifest.read_bytes,
             ),
             files=earlier.files if earlier else None,
         )

@@ -149,8 +149,7 @@ class PassedOverReader:
         # An unpublished day of a table is no reason to leave out the other inputs.
         unread = [each.name for each in reader.reads.tables if not (run and run.reads and each in run.reads.tables)]
         day = period_of(record.date, reader.definition.timezone)
-        known = before.objects if before else ()
-        now = reader.inputs.manifest(record.pipeline, day, known=known, unread=unread)
+        now = reader.inputs.manifest(record.pipeline, day, known=before, unread=unread)
         if before is None:
             objects = tuple(item for item in now.objects if run is None or item.arrived > run.frozen_at)
             before, now = structs.replace(now, objects=()), structs.replace(now, objects=objects)

@@ -18,7 +18,7 @@ from slackwater.late.entry import definition_input, late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project.project import Project
-from slackwater.receiver.pull.file_cache import FileCache, version_of
+from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.input_definition import InputDefinition, described_changes, input_definition
 from slackwater.runs.inputs.listing import DayListing, InputListing
@@ -32,6 +32,7 @@ from slackwater.runs.run_identity import new_run_id
 from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
+from slackwater.sources.partitions import version_of
 from slackwater.state.completeness import CountState, total_counts
 from slackwater.state.verdicts import VerdictTable
 from slackwater.storage import ObjectStore
@@ -108,11 +109,11 @@ class FactReader:
         # Tables that only the present definition reads, or with other days, decide nothing about the day.
         unread = [each.name for each in self.reads.tables if each not in run.reads.tables] if run and run.reads else ()
         # Without the known objects, the check would read the metadata of each object of the window again.
-        listed = self.inputs.manifest(record.pipeline, facts.day, known=before.objects, listed=objects, unread=unread)
+        listed = self.inputs.manifest(record.pipeline, facts.day, known=before, listed=objects, unread=unread)
         facts = replace(facts, compared=self._compared(facts, run, before, listed))
         if unread and rule_of(facts).decision is LateDecision.RERUN:
             # The run would read these tables too. If it cannot, it takes the place of no other re-run.
-            self.inputs.manifest(record.pipeline, facts.day, known=listed.objects, listed=objects)
+            self.inputs.manifest(record.pipeline, facts.day, known=listed, listed=objects)
         return facts, listed
 
     def _compared(

@@ -12,7 +12,6 @@ only its owner works on the file, and a pull whose lease has expired cannot comm
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,13 +21,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from slackwater.errors import CloudError
 from slackwater.receiver.connectors.connector import ListedFile, plain_etag
-from slackwater.sources.partitions import Partition
+from slackwater.sources.partitions import Partition, version_of
 
 # The first retry of a file follows in the next pull. The next ones wait: 15 minutes, 30 minutes, and so on up to a day.
 _FIRST_DELAY, _MAX_DELAY = timedelta(minutes=15), timedelta(days=1)
 # Paths that a content keeps of the files that have it. They explain where rows come from; the number of files is exact.
 _MAX_PATHS = 20
-_OBJECT_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{12})(?:-[0-9]+)?\.parquet")
 
 
 class EntryChanged(CloudError):
@@ -353,15 +351,6 @@ class FileCache(Protocol):
 
     def files_of_date(self, source: str, dated_pattern: str) -> list[FileOfDate]:
         """Return the recorded files of one date. May miss writes of the last seconds."""
-
-
-def version_of(uri: str) -> tuple[str, str] | None:
-    """Return the ids of content and version (`object_id`) that the name of a pulled file's object has.
-
-    None for an object of a pushed batch.
-    """
-    match = _OBJECT_NAME.fullmatch(uri, uri.rfind("/") + 1)
-    return (match[1], match[2]) if match else None
 
 
 def is_committed(uri: str, contents: Mapping[str, Content | None]) -> bool:

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged
-from slackwater.receiver.pull.file_cache import Content, FileCache, is_committed, version_of
+from slackwater.receiver.pull.file_cache import Content, FileCache, is_committed
 from slackwater.sources.definition import Source
+from slackwater.sources.partitions import version_of
 from slackwater.storage import StoredObject
 
 # A pull changes a content only a few times, so the second listing is usually consistent. After the last one the caller

@@ -19,9 +19,11 @@ from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, PackedHour
+from slackwater.runs.inputs.packed_hours import known_indexes, listed_hours
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.inputs.table_inputs import published_periods
+from slackwater.runs.packing.index import folder_of
 from slackwater.runs.period import HOUR, Period, partition_of
 from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import FILE, ROWS, Partition, named_rows, partition_prefix, partition_value
@@ -94,33 +96,41 @@ class InputListing:
         pipeline: str,
         day: Period,
         *,
-        known: Iterable[InputObject] = (),
+        known: InputManifest | None = None,
         listed: DayListing | None = None,
         unread: Collection[str] = (),
     ) -> InputManifest:
         """List the inputs of the pipeline's day, and return them as an input manifest, which is not stored yet.
 
-        `known` are the objects of an earlier manifest: the metadata of an unchanged object is not read again. The file
-        that it belongs to is looked up again, because two files may have shared its content and one of them may have
-        changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
-        `known`, and objects that hold only duplicates are left out. So are those of files that the partner has removed,
-        unless the pipeline keeps them. The sources of `listed`, a listing of the day, are not listed again. Tables
-        whose names are in `unread` are left out if they cannot be read.
+        `known` is an earlier manifest of the day: the metadata of an unchanged object is not read again, and neither is
+        the index of an unchanged packed hour. The file that an object belongs to is looked up again, because two files
+        may have shared its content and one of them may have changed since. For a source with an id column, the ids of a
+        partition are read only when its objects differ from `known`, and objects that hold only duplicates are left
+        out. So are those of files that the partner has removed, unless the pipeline keeps them. The sources of
+        `listed`, a listing of the day, are not listed again. Tables whose names are in `unread` are left out if they
+        cannot be read.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
         the receiver has not written, `InputError` as `published_periods` does, and what `ForeignTables.inputs` raises.
         """
-        frozen_at, known_objects = listed.at if listed else self.now(), {item.uri: item for item in known}
-        definition = self.project.pipeline(pipeline)
-        sources, hours, known_of = sorted(definition.sources), {*day.partitions()}, dict[str, list[InputObject]]()
-        for item in known_objects.values():
-            known_of.setdefault(item.source, []).append(item)
+        frozen_at, definition = listed.at if listed else self.now(), self.project.pipeline(pipeline)
+        sources, hours = sorted(definition.sources), {*day.partitions()}
+        known = known or InputManifest(pipeline=pipeline, date=day.name, frozen_at=frozen_at, objects=())
+        known_of, indexes = known.by_source(), known_indexes(known.packed)
 
         def listing_of(source: str) -> ConsistentListing:
             if listed and source in listed.sources:
                 return listed.sources[source]
-            list_objects = partial(objects_of_partitions, source, hours, store=self.store, raw_bucket=self.raw_bucket)
-            known_uris = [item.uri for item in known_of.get(source, ())]
+            list_objects = partial(
+                objects_of_partitions,
+                source,
+                hours,
+                store=self.store,
+                raw_bucket=self.raw_bucket,
+                known_indexes=indexes,
+            )
+            # Packed hours have only pushed batches.
+            known_uris = [item.uri for item in known_of.get(source, ()) if folder_of(item.uri) not in known.packed]
             return consistent_listing(self.project.source(source), list_objects, files=self.files, known=known_uris)
 
         with ThreadPoolExecutor(_READERS) as pool:
@@ -138,19 +148,26 @@ class InputListing:
                     former = {item.uri for item in known_of.get(source, ()) if item.file in files}
                     former -= {item.uri for item in kept}
                     left_out |= dict.fromkeys([*sorted(removed), *sorted(former)], on_removed)
-            objects = [
-                item
-                for source, listing in zip(sources, listings, strict=True)
-                for item in self._inputs(source, listing, known_of.get(source, ()), pool)
-            ]
+            objects, packed = list[InputObject](), dict[str, PackedHour]()
+            for source, listing in zip(sources, listings, strict=True):
+                found = listed_hours(listing.objects, known.packed)
+                packed |= found.packed
+                unchanged = [item for folder in found.unchanged for item in known.of_folder(folder)]
+                known_objects = known_of.get(source, ())
+                if unchanged:
+                    known_objects = tuple(item for item in known_objects if folder_of(item.uri) not in found.unchanged)
+                changed = listing._replace(objects=found.others)
+                objects += [*unchanged, *self._inputs(source, changed, known_objects, pool)]
         objects += published_periods(definition, day, table=self.table, pipelines=self.project.pipelines, unread=unread)
-        objects += self.foreign.inputs(definition, day, known_objects, unread=unread)
+        known_tables = {item.uri: item for item in known.objects if item.tag is not None}
+        objects += self.foreign.inputs(definition, day, known_tables, unread=unread)
         return InputManifest(
             pipeline=pipeline,
             date=day.name,
             frozen_at=frozen_at,
             objects=tuple(sorted(objects, key=lambda item: item.uri)),
             left_out=left_out,
+            packed=packed,
         )
 
     def of_source(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -83,6 +84,15 @@ class InputObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise ValueError(str(error)) from error
 
 
+class PackedHour(msgspec.Struct, frozen=True):
+    """A partition whose inputs are all members of packed objects, and of pushed batches."""
+
+    index: str
+    """The ETag of the index that names the members."""
+    bytes: _Number
+    """Size of the packed objects."""
+
+
 class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
     """All objects that one run reads.
 
@@ -94,12 +104,15 @@ class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     """The local date of the day, such as 2013-03-10."""
     frozen_at: datetime
-    """When the objects were listed, UTC."""
+    """When the objects were listed, UTC; by the first of several runs with equal manifests."""
     objects: tuple[InputObject, ...]
     """In order of URI."""
     left_out: dict[str, Literal["hold", "drop"]] = {}
     """URIs of objects that are no inputs, because the partner has removed their files: by `pull.on_removed`. Objects of
     former contents of such a file, which an earlier run has read, are among them."""
+    packed: dict[str, PackedHour] = {}
+    """Packed hours, by what the URIs of their objects begin with: the next listing reads only the indexes that have
+    changed."""
 
     @property
     def digest(self) -> str:
@@ -113,6 +126,10 @@ class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
             digest.update(f"{item.uri}\t{item.etag}\t{item.bytes}\n".encode())
         return digest.hexdigest()
 
+    def lists_as(self, other: InputManifest | None) -> bool:
+        """Return whether another manifest differs from it only in the time at which the objects were listed."""
+        return other is not None and self == msgspec.structs.replace(other, frozen_at=self.frozen_at)
+
     @property
     def rows(self) -> int:
         """Events that count, in all objects."""
@@ -122,6 +139,18 @@ class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
     def bytes(self) -> int:
         """Size of all objects."""
         return sum(item.bytes for item in self.objects)
+
+    @property
+    def read_bytes(self) -> int:
+        """Size of the objects with the rows: of a packed hour, that of its packed objects instead of their members."""
+        members = sum(item.bytes for folder in self.packed for item in self.of_folder(folder))
+        return self.bytes - members + sum(hour.bytes for hour in self.packed.values())
+
+    def of_folder(self, folder: str) -> tuple[InputObject, ...]:
+        """Return the objects whose URIs begin with `folder`, which ends with a slash."""
+        # "0" is the character after the slash.
+        bounds = (bisect_left(self.objects, uri, key=lambda item: item.uri) for uri in (folder, f"{folder[:-1]}0"))
+        return self.objects[slice(*bounds)]
 
     def of_source(self, source: str) -> tuple[InputObject, ...]:
         """Return the objects of one source; none for a source that the manifest does not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise, takewhile
 from math import ceil
@@ -21,16 +21,22 @@ _PARTS_AT_ONCE = BoundedSemaphore(16)
 
 
 def objects_of_partitions(
-    source: str, partitions: Collection[Partition], *, store: ObjectStore, raw_bucket: str
+    source: str,
+    partitions: Collection[Partition],
+    *,
+    store: ObjectStore,
+    raw_bucket: str,
+    known_indexes: Mapping[str, str] | None = None,
 ) -> Iterator[StoredObject]:
     """List the objects of the partitions, in order of URI, also those that are members of packed objects.
 
     Consecutive hours are listed together. Objects before them are not read, and of those after them at most the rest of
     a page, so the number of requests does not depend on how many other objects the source has. Up to 8 parts of hours
     with many objects are listed at the same time, with at most a page more for each. The index of each packed hour
-    takes one more request.
+    takes one more request. With `known_indexes`, indexes are listed as well: see `known` of `with_members`.
     """
-    return with_members(all_of_partitions(source, partitions, store=store, raw_bucket=raw_bucket), store)
+    listed = all_of_partitions(source, partitions, store=store, raw_bucket=raw_bucket)
+    return with_members(listed, store, known=known_indexes)
 
 
 def all_of_partitions(

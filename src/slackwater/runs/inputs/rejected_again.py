@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from slackwater.formatting import counted
-from slackwater.receiver.pull.file_cache import FileCache, version_of
+from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.sources.partitions import version_of
 
 # Files of each source that are looked at: one explains the others.
 _FILES = 20

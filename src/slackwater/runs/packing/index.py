@@ -8,14 +8,14 @@ was deleted is listed as before. A partition without an index has no packed obje
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from slackwater.errors import ObjectInvalid, ObjectMissing
-from slackwater.sources.partitions import named_rows
+from slackwater.sources.partitions import named_rows, version_of
 from slackwater.storage import ObjectStore, PackedRows, StoredObject
 
 INDEX, ENDING = "members.json", ".packed"
@@ -62,26 +62,42 @@ def is_packing(key: str) -> bool:
     return key.endswith((ENDING, f"/{INDEX}"))
 
 
+def folder_of(uri: str) -> str:
+    """Return what the URIs of all objects of a partition begin with, from that of one of them."""
+    return f"{uri.rpartition('/')[0]}/"
+
+
 def members_of(packed: Iterable[PackedObject]) -> dict[str, StoredObject]:
     """Return the members of packed objects by their URIs."""
     return {item.uri: item for each in packed for item in each.members}
 
 
-def with_members(listed: Iterable[StoredObject], store: ObjectStore) -> Iterator[StoredObject]:
+def with_members(
+    listed: Iterable[StoredObject], store: ObjectStore, *, known: Mapping[str, str] | None = None
+) -> Iterator[StoredObject]:
     """Yield the objects of partitions and the members of their indexes, in order of URI.
 
     `listed` are all objects of these partitions in order of URI. An object that is a member is yielded once, as the
-    index has it. Raises `ObjectInvalid` for an index that is not readable, `CloudError`.
+    index has it. If `known` is given, the indexes whose members are all of pushed batches are yielded as well, each
+    before its members. `known` are the ETags of such indexes by their URIs: of a partition that has the same index, and
+    no other objects than packed ones, only the index is yielded, and it is not read. Raises `ObjectInvalid` for an
+    index that is not readable, `CloudError`.
     """
     objects = list(listed)
-    folders = [item.uri.removesuffix(INDEX) for item in objects if item.uri.endswith(f"/{INDEX}")]
-    if not folders:
+    indexes = {folder_of(item.uri): item for item in objects if item.uri.endswith(f"/{INDEX}")}
+    if not indexes:
         yield from (item for item in objects if item.uri.endswith(_MEMBER))
         return
+    of_known = {folder for folder, item in indexes.items() if known and known.get(item.uri) == item.etag}
+    if of_known:
+        of_known -= {folder_of(item.uri) for item in objects if item.uri.endswith(_MEMBER)}
+    folders = [folder for folder in indexes if folder not in of_known]
     with ThreadPoolExecutor(_READERS) as pool:
-        indexes = dict(zip(folders, pool.map(lambda folder: read_index(store, folder), folders), strict=True))
-    for folder, group in groupby(objects, key=lambda item: f"{item.uri.rpartition('/')[0]}/"):
-        members = members_of(indexes.get(folder, ()))
+        read = dict(zip(folders, pool.map(lambda folder: read_index(store, folder), folders), strict=True))
+    for folder, group in groupby(objects, key=lambda item: folder_of(item.uri)):
+        members = members_of(read.get(folder, ()))
+        if known is not None and folder in indexes and not any(map(version_of, members)):
+            yield indexes[folder]
         own = {item.uri: item for item in group if item.uri.endswith(_MEMBER)}
         if members:
             # Also if a partner has sent the batch of a deleted member again: its rows are in the packed object.
