@@ -25,8 +25,13 @@ pytestmark = pytest.mark.infra
 
 def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly, scheduled: Assembly) -> None:
     raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
+    rules = raw["LifecycleConfiguration"]["Rules"]
     # Without its receipt, a batch that is sent again could be stored twice.
-    assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
+    assert not [rule for rule in rules if "ExpirationInDays" in rule]
+    # Members of packed objects are deleted each day: S3 would keep a delete marker of each for ever.
+    assert [rule for rule in rules if "NoncurrentVersionExpiration" in rule] == [
+        {"ExpiredObjectDeleteMarker": True, "NoncurrentVersionExpiration": {"NoncurrentDays": 30}, "Status": "Enabled"}
+    ]
     assert expirations(exchange) == dict.fromkeys(("arrow/", "pulls/", "logs/", "projects/", "state/"), 30)
     # With `intermediate_days: 0`, runs of the next day, which take a day themselves, can keep stages of failed runs.
     assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange"))["arrow/"] == 2

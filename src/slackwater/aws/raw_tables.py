@@ -72,6 +72,8 @@ _MAX_SNAPSHOTS, _KEPT_SNAPSHOTS = 300, 100
 _MAX_CHANGES = 100_000
 # Files in a manifest of 1 MB: each takes about 130 bytes.
 _MANIFEST_FILES = 8_000
+# Above so many manifests, a commit merges them. pyiceberg does not merge fewer.
+_MAX_MANIFESTS = 100
 # How often a difference is computed when other writers are faster.
 _ATTEMPTS = 3
 # Threads that read the metadata of objects whose names have no rows.
@@ -155,26 +157,39 @@ class RawTables:
     ) -> Difference:
         """Commit a difference, and return the sum of `total` and it."""
         if added or removed:
+            changed = {_partition(file) for file in removed}
+            new, replacing = list[StoredObject](), list[StoredObject]()
+            for item in added:
+                (replacing if _partition_of(item) in changed else new).append(item)
+            # Several snapshots in one commit: each writes one manifest.
             with table.transaction() as transaction:
-                # Several snapshots in one commit: only a pure append merges manifests, and each writes one manifest.
+                # Only an append merges manifests, so one without files may come before an overwrite.
+                if new or _has_many_manifests(table):
+                    for items in _parts_of(new):
+                        with transaction.update_snapshot().merge_append() as append:
+                            for file in self._data_files(table, items):
+                                append.append_data_file(file)
+                # Not an append: readers of appended rows would read those of packed objects again.
                 if removed:
-                    with transaction.update_snapshot().overwrite() as overwrite:
-                        for file in removed:
-                            overwrite.delete_data_file(file)
-                for first in range(0, len(added), _MANIFEST_FILES):
-                    items = added[first : first + _MANIFEST_FILES]
-                    with ThreadPoolExecutor(_READERS) as pool, transaction.update_snapshot().merge_append() as append:
-                        for file in pool.map(partial(self._data_file, table.metadata.default_spec_id), items):
-                            append.append_data_file(file)
+                    for number, items in enumerate(_parts_of(replacing)):
+                        with transaction.update_snapshot().overwrite() as overwrite:
+                            for file in removed if number == 0 else ():
+                                overwrite.delete_data_file(file)
+                            for file in self._data_files(table, items):
+                                overwrite.append_data_file(file)
             self._expire_snapshots(table)
         return Difference(total.added + len(added), total.removed + len(removed))
+
+    def _data_files(self, table: Table, items: list[StoredObject]) -> Iterator[DataFile]:
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(partial(self._data_file, table.metadata.default_spec_id), items)
 
     def _data_file(self, spec_id: int, item: StoredObject) -> DataFile:
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=item.packed.uri if item.packed else item.uri,
             file_format=FileFormat.PARQUET,
-            partition=Record(partition_value(item.uri, "date"), partition_value(item.uri, "hour")),
+            partition=Record(*_partition_of(item)),
             record_count=item.packed.total if item.packed else stored_rows(self.store, item.uri),
             file_size_in_bytes=item.packed.size if item.packed else item.size,
             spec_id=spec_id,
@@ -231,12 +246,27 @@ def _files_of_day(table: Table, date: str) -> Iterator[DataFile]:
         is_near = all(
             (dates.lower_bound or day) <= day <= (dates.upper_bound or day) for dates in (manifest.partitions or [])[:1]
         )
-        if manifest.content is ManifestContent.DATA and is_near:
+        has_files = manifest.has_added_files() or manifest.has_existing_files()
+        if manifest.content is ManifestContent.DATA and is_near and has_files:
             yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
 
 
 def _partition(file: DataFile) -> Partition:
     return Partition(file.partition[0], file.partition[1])
+
+
+def _partition_of(item: StoredObject) -> Partition:
+    return Partition(partition_value(item.uri, "date"), partition_value(item.uri, "hour"))
+
+
+def _parts_of(items: list[StoredObject]) -> list[list[StoredObject]]:
+    """Divide objects into those of one manifest each; at least one list."""
+    return [items[first : first + _MANIFEST_FILES] for first in range(0, max(len(items), 1), _MANIFEST_FILES)]
+
+
+def _has_many_manifests(table: Table) -> bool:
+    snapshot = table.current_snapshot()
+    return snapshot is not None and len(snapshot.manifests(table.io)) > _MAX_MANIFESTS
 
 
 def _schema(source: Source) -> Schema:

@@ -119,6 +119,17 @@ class World:
         for uri in record(self.files, "things", path, content, partitions):
             self.store.put(uri, 2, self.source, named=False)
 
+    def pack(self, members, rows):
+        """Write a packed object beside its members, and the index that names them."""
+        folder = members[0].rpartition("/")[0] + "/"
+        uri = f"{folder}{'f' * 32}-{rows}{ENDING}"
+        self.store.put(uri, rows, self.source)
+        size = self.store.path(uri).stat().st_size
+        listed = [item[:4] for item in self.store.list(folder) if item.uri in members]
+        index = [packed_object(uri, size=size, etag="e", packed_at=AT, members=listed)]
+        self.store.path(f"{folder}{INDEX}").write_bytes(format_index(index))
+        return uri
+
     def listing(self, partitions=None):
         listed = consistent_listing(self.source, lambda: self.store.list("s3://raw/raw/"), files=self.files).objects
         return {item.uri: item.size for item in listed if partitions is None or partition_of(item.uri) in partitions}
@@ -140,6 +151,18 @@ class World:
             if partitions is None or partition_of(file.file_path) in partitions
         }
 
+    def snapshots(self):
+        """The operation of each snapshot, and the rows that it has added and removed."""
+        summaries = [snapshot.summary for snapshot in self.table().snapshots()]
+        return [
+            (each.operation.value, int(each["added-records"] or 0), int(each["deleted-records"] or 0))
+            for each in summaries
+        ]
+
+    def appended(self):
+        """The files whose rows an incremental scan of the whole history reads."""
+        return sorted(task.file.file_path for task in self.table().incremental_append_scan().plan_files())
+
     def metadata_files(self):
         return {uri.uri for uri in self.store.list("s3://warehouse/")}
 
@@ -153,25 +176,54 @@ def test_a_packed_object_takes_the_places_of_its_members(tmp_path):
     world, hour = World(tmp_path), HOURS[0]
     members = [world.push(number, hour, rows=number + 1) for number in range(3)]
     world.tables.reconcile("things", HOURS)
-    folder = members[0].rpartition("/")[0] + "/"
-    packed = f"{folder}{'f' * 32}-6{ENDING}"
-    world.store.put(packed, 6, world.source)
-    listed = [item for item in world.store.list(folder) if item.uri in members]
-    index = [
-        packed_object(
-            packed,
-            size=world.store.path(packed).stat().st_size,
-            etag="e",
-            packed_at=AT,
-            members=[item[:4] for item in listed],
-        )
-    ]
-    world.store.path(f"{folder}{INDEX}").write_bytes(format_index(index))
+    packed = world.pack(members, rows=6)
     late = world.push(7, hour)
     assert world.tables.reconcile("things", HOURS) == Difference(added=2, removed=3)
     world.store.delete(members)
     assert world.tables.reconcile("things", HOURS) == Difference()
     assert {*world.stored()} == {packed, late}
+
+
+def test_readers_of_appended_rows_do_not_read_those_of_packed_objects_again(tmp_path):
+    """Hours without packed objects append what is new in them, in the same commit."""
+    world = World(tmp_path)
+    members = [world.push(number, HOURS[0], rows=number + 1) for number in range(3)]
+    world.tables.reconcile("things", HOURS)
+    version = world.glue.tables["things"]["VersionId"]
+    packed, new = world.pack(members, rows=6), [world.push(number, HOURS[2], rows=2) for number in (7, 8)]
+    assert world.tables.reconcile("things", HOURS) == Difference(added=3, removed=3)
+    assert int(world.glue.tables["things"]["VersionId"]) == int(version) + 1
+    assert world.snapshots() == [("append", 6, 0), ("append", 4, 0), ("overwrite", 6, 6)]
+    assert world.appended() == sorted([*members, *new])
+    assert {*world.stored()} == {packed, *new}
+
+
+def test_an_hour_with_many_new_objects_and_removed_ones_appends_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(raw_tables, "_MANIFEST_FILES", 2)
+    world = World(tmp_path)
+    old = [world.push(number, HOURS[0]) for number in range(3)]
+    world.tables.reconcile("things", HOURS)
+    world.store.delete(old)
+    for number in range(3, 8):
+        world.push(number, HOURS[0])
+    assert world.tables.reconcile("things", HOURS) == Difference(added=5, removed=3)
+    assert world.snapshots()[2:] == [("overwrite", 2, 3), ("overwrite", 2, 0), ("overwrite", 1, 0)]
+    assert world.appended() == old
+    assert world.stored() == world.listing()
+
+
+def test_commits_that_always_remove_files_leave_a_bounded_number_of_manifests(world, monkeypatch):
+    monkeypatch.setattr(raw_tables, "_MAX_MANIFESTS", 5)
+    world.push(0, HOURS[1])
+    for number in range(12):
+        world.push(number, HOURS[0])
+        world.tables.reconcile("things", HOURS)
+        world.store.delete([max(world.listing())])
+    table = world.table()
+    assert all(len(snapshot.manifests(table.io)) <= 7 for snapshot in table.snapshots())
+    assert len(table.snapshots()) <= 12 + 12 / 2
+    world.tables.reconcile("things", HOURS)
+    assert world.stored() == world.listing()
 
 
 @pytest.fixture

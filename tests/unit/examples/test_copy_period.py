@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 import boto3
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.period_events import copy_period as example
 from examples.period_events.copy_period import copy_period, handler
 from tests.fakes_aws import FakeAws
 from tests.fakes_interleaving import take_turns
@@ -26,6 +32,7 @@ pytestmark = pytest.mark.unit
 
 COPY, RAW, EXCHANGE = "copies", "raw", "exchange"
 PREFIX = "clicks/hour/2026-11-27T15/"
+PAGE = Path(example.__file__).with_name("README.md")
 CALLS = ("get_object", "put_object", "copy_object", "head_object", "delete_object", "get_paginator")
 
 
@@ -101,11 +108,15 @@ class Buckets:
             key = f"raw/source=clicks/date=2026-11-27/hour=15/{name}.parquet"
             self.objects[RAW, key] = name.encode() * ord(name)
             files.append({"uri": f"s3://{RAW}/{key}", "events": 10, "bytes": ord(name)})
-        listed = f"state/clicks/2026-11-27T15/{names}.json"
-        self.objects[EXCHANGE, listed] = json.dumps({"source": "clicks", "files": files}).encode()
+        return self.announce_files(version, names, files, **changes)
+
+    def announce_files(self, version: int, names: str, listed: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+        """Store the list with these names; return the detail of the event."""
+        key = f"state/clicks/2026-11-27T15/{names}.json"
+        self.objects[EXCHANGE, key] = json.dumps({"source": "clicks", "files": listed}).encode()
         period = {"source": "clicks", "start": "2026-11-27T15:00:00Z", "end": "2026-11-27T16:00:00Z", "unit": "hour"}
-        counts = {"state": "complete", "version": version, "stored": 10 * len(names)}
-        return {**period, **counts, "files": f"s3://{EXCHANGE}/{listed}", **changes}
+        counts = {"state": "complete", "version": version, "stored": 10 * len(listed)}
+        return {**period, **counts, "files": f"s3://{EXCHANGE}/{key}", **changes}
 
     def manifest(self) -> dict[str, Any] | None:
         content = self.objects.get((COPY, f"{PREFIX}manifest.json"))
@@ -257,3 +268,30 @@ def test_events_at_the_same_time_end_with_the_newest_version(events, order):
     newest = max(lists)
     assert buckets.copy() == (1 + newest, lists[newest])
     buckets.assert_exact()
+
+
+def test_the_query_of_the_page_reads_the_members_of_packed_files_and_all_rows_of_others(buckets, tmp_path):
+    """In any order of the files, also without packed ones."""
+    packed = {"id": ["former", "a", "b"], "_object": ["old", "1", "2"], "_row": [0, 0, 0]}
+    other = {"id": ["old", "c"], "_object": ["old", "3"], "_row": [0, 0]}
+    contents = {"x.packed": (packed, ["1", "2"]), "y.packed": (other, ["old", "3"]), "own": ({"id": ["d"]}, None)}
+    for version, names in enumerate((["x.packed", "y.packed", "own"], ["own", "y.packed", "x.packed"], ["own"]), 1):
+        files, expected = [], 0
+        for name in names:
+            columns, members = contents[name]
+            sink = io.BytesIO()
+            pq.write_table(pa.table(columns), sink)
+            key = f"raw/source=clicks/date=2026-11-27/hour=15/{name}.parquet"
+            buckets.objects[RAW, key] = sink.getvalue()
+            events = len(members) if members else 1
+            file = {"uri": f"s3://{RAW}/{key}", "events": events, "bytes": len(sink.getvalue())}
+            files.append(file | ({"members": members} if members else {}))
+            expected += events
+        copy_period(buckets.s3, COPY, buckets.announce_files(version, f"list{version}", files, stored=expected))
+        for (bucket, key), content in buckets.objects.items():
+            path = tmp_path / bucket / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        [query] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        result = duckdb.connect().execute(query.replace("s3://COPIES", str(tmp_path / COPY))).fetchall()
+        assert result == [(expected,)]
