@@ -30,7 +30,7 @@ class PackedPeriod(BaseModel):
 
 
 class PackRequest(BaseModel):
-    """Which hours are packed: by default those of the last weeks, of all sources."""
+    """Which hours are packed: by default those of the last weeks, of all sources with `pack`."""
 
     is_open: bool = False
     """Those that have not ended, of sources that an open period reads."""
@@ -51,7 +51,7 @@ def hour_packer(resources: FunctionResources) -> HourPacker:
 
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return the `Packing` of each source with `pack` as JSON.
+    """Return the `Packing` of each source with `pack` as JSON, and of others with packed hours that have changed.
 
     Raises `UnknownName` for a source that the project does not have, `CloudError`, and `DataError` at the end if hours
     could not be packed: an alarm fires then.
@@ -65,8 +65,9 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         hours = [*hours_between(period.start, period.end)]
         sources, pack = {period.source: project.source(period.source)}, partial(packer.pack_hours, hours=hours)
     for name, source in sources.items():
-        if source.pack:
-            result[name] = pack(source, limit=ends_at - utc_now())._asdict()
+        done = pack(source, limit=ends_at - utc_now())
+        if source.pack or any(done):
+            result[name] = done._asdict()
     logger.info("hours packed", extra={"sources": result})
     failed = [f"{name} {hour}: {reason}" for name, done in result.items() for hour, reason in done["failed"].items()]
     if failed:

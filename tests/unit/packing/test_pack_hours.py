@@ -74,7 +74,7 @@ class World(Setup):
         for index in range(number):
             self.push((f"{at:%d%H}-{index}-{len(self.batches)}", at + timedelta(seconds=index)))
 
-    def pack(self, using=lambda port: port, *, is_open=False) -> Packing:
+    def pack(self, using=lambda port: port, *, is_open=False, hours=None) -> Packing:
         packer = HourPacker(
             store=using(self.store),
             files=self.cache,
@@ -83,7 +83,17 @@ class World(Setup):
             now=self.clock,
         )
         pack = packer.pack_open if is_open else packer.pack
+        pack = partial(packer.pack_hours, hours=hours) if hours else pack
         return pack(self.source, limit=timedelta(minutes=13))
+
+    def pack_for(self, *, hours) -> Packing:
+        """Pack each hour for so long; return what was done in all."""
+        total = Packing()
+        for _ in range(hours):
+            self.clock.pass_by(hours=1)
+            done = self.pack()
+            total = Packing(total.packed + done.packed, total.deleted + done.deleted, {**total.failed, **done.failed})
+        return total
 
     def listing(self):
         def listed():
@@ -120,6 +130,11 @@ class World(Setup):
     def ids_seen(self):
         reader = EventReader(self.store)
         return [name for item in self.listing() for table in reader.blocks(item) for name in table["id"].to_pylist()]
+
+    def ids_in_table(self):
+        """Return the ids of the rows in the data files of the Iceberg table, which has packed objects as a whole."""
+        uris = {item.packed.uri if item.packed else item.uri for item in self.listing()}
+        return sorted(name for uri in uris for name in read_parquet(self.store.get(uri))["id"].to_pylist())
 
     def stored(self, ending=".parquet"):
         return [uri for uri in self.store.uris("/raw/source=") if uri.endswith(ending)]
@@ -254,6 +269,47 @@ def test_rows_that_do_not_fit_into_memory_become_several_packed_objects(monkeypa
     world.check()
 
 
+def test_members_are_deleted_if_their_hour_has_left_the_window_meanwhile(monkeypatch):
+    """An hour before the window is not packed for the first time."""
+    monkeypatch.setattr(pack_hours, "_TURN_DAYS", 0)
+    world = World()
+    world.push_small(3)
+    world.clock.time = datetime(2013, 3, 11, tzinfo=UTC) + timedelta(days=38, seconds=-1)
+    assert world.pack() == Packing(packed=3)
+    world.push_small(3, NOON + HOUR)
+    assert world.pack_for(hours=72) == Packing()
+    assert world.pack_for(hours=1) == Packing(deleted=3)
+    world.check()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_members_of_hours_of_any_age_are_deleted_within_an_hour_for_each_day_of_age(is_removed):
+    """Hours that were packed by request, also if `pack` was removed from the source since."""
+    world = World()
+    world.push_small(3)
+    world.clock.pass_by(days=120)
+    world.push_small(3, NOON + HOUR)
+    assert world.pack(hours=[NOON]) == Packing(packed=3)
+    if is_removed:
+        world.source = world.source.model_copy(update={"pack": None})
+    assert world.pack_for(hours=72) == Packing()
+    assert world.pack_for(hours=128) == Packing(deleted=3)
+    world.check()
+
+
+@pytest.mark.parametrize("age", [0, 1, 2, 37, 600, 5000])
+def test_each_day_has_its_turn_within_an_hour_for_each_day_of_age(age, monkeypatch):
+    """A call looks at the hours of few days, whatever the age of the source."""
+    world, visited = World(), []
+    world.push_small(3)
+    world.clock.pass_by(days=age)
+    world.source = world.source.model_copy(update={"pack": None})
+    monkeypatch.setattr(HourPacker, "_packed_of", lambda _, source, hours: visited.append(hours[0].date) or [])
+    world.pack_for(hours=max(age, 2))
+    assert len(visited) <= 2 * max(age, 2)
+    assert {f"{NOON + timedelta(days=number):%Y-%m-%d}" for number in range(age + 1)} <= set(visited)
+
+
 def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():
     world = World()
     world.push_small(3)
@@ -269,13 +325,14 @@ def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():
     world.check()
 
 
-def test_a_packed_hour_to_which_nothing_has_come_is_only_listed():
+def test_a_packed_hour_to_which_nothing_has_come_is_only_listed(monkeypatch):
+    monkeypatch.setattr(pack_hours, "_TURN_DAYS", 0)
     world = World()
     world.push_small(3)
     world.pack()
     world.clock.pass_by(days=4)
     world.pack()
-    world.store.get = world.store.head = lambda uri: pytest.fail(f"{uri} is read")
+    world.store.get = lambda uri: pytest.fail(f"{uri} is read")
     assert world.pack() == Packing()
 
 
@@ -325,6 +382,32 @@ def test_a_member_whose_file_is_read_again_is_left_out_of_new_packed_objects():
     assert world.pack().packed == 2
     world.check()
     assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
+
+
+@pytest.mark.parametrize("days", [0, 90])
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("at", ["2013-03-11T12:00:00Z", "2013-03-11T15:00:00Z"])
+def test_a_file_of_any_age_that_is_read_again_is_in_the_table_once(at, is_removed, days):
+    """Also if `pack` was removed, and if its new rows are of another hour: then nothing new is in the packed one."""
+    world = World(FILES)
+    world.pull(date(2013, 3, 12))
+    world.clock.pass_by(days=10)
+    assert world.pack_for(hours=75) == Packing(packed=3, deleted=3)
+    world.clock.pass_by(days=days)
+    if is_removed:
+        world.source = world.source.model_copy(update={"pack": None})
+    world.partner.files = {**FILES, "things-2013-03-11.csv": csv_of(row("f1", at), row("g", at))}
+    world.pull(date(2013, 3, 12))
+    # A run may still read the former rows.
+    assert world.pack_for(hours=72) == Packing()
+    assert world.ids_in_table() == ["f0", "f1", "f1", "f2", "g"]
+    world.check()
+    world.pack_for(hours=20 + days)
+    assert world.ids_in_table() == ["f0", "f1", "f2", "g"]
+    world.check()
+    world.pack_for(hours=72 + 20 + days)
+    world.check()
+    assert len(world.stored(ENDING)) == 1
 
 
 def test_members_stay_if_the_records_of_their_files_were_lost():

@@ -57,6 +57,17 @@ def test_a_schedule_packs_the_hours_that_have_ended(world):
     assert packed_hours(world) == ["07"]
 
 
+def test_packed_hours_of_a_source_whose_pack_was_removed_are_still_looked_at(world):
+    pack_objects.handler({}, None)
+    world.source = world.source.model_copy(update={"pack": None})
+    answers = []
+    for _ in range(4 * 24):
+        world.clock.pass_by(hours=1)
+        answers.append(pack_objects.handler({}, None))
+    assert packed_hours(world) == ["07"]
+    assert [each for each in answers if each] == [{"things": {"packed": 0, "deleted": 3, "failed": {}}}]
+
+
 def test_open_hours_are_packed_for_pipelines_that_publish_them(world):
     assert pack_objects.handler({"is_open": True}, None)["things"]["packed"] == 6
     assert packed_hours(world) == ["11", "12"]

@@ -20,8 +20,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from slackwater.errors import ObjectMissing
-from slackwater.receiver.pull.file_cache import FileCache, is_committed, version_of
-from slackwater.sources.partitions import Partition, UpdateTable, partition_value, source_prefix
+from slackwater.receiver.pull.file_cache import FileCache, is_committed
+from slackwater.sources.partitions import Partition, UpdateTable, partition_value, source_prefix, version_of
 from slackwater.storage import ObjectStore, StoredObject
 
 KEPT = timedelta(days=3)

@@ -12,11 +12,15 @@ readers do not see any more, because a pull has replaced its file, leads to new 
 
 An hour that has not ended is packed too, if a pipeline publishes it meanwhile: each time has a packed object of its
 own, and the finished hour joins them.
+
+Files are pulled again, and hours are packed by request, whatever their age. So each call also looks at the packed hours
+of two days of the source, in turn: the work of a call does not depend on the age of the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,21 +28,34 @@ from itertools import groupby
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged, ObjectInvalid, SlackwaterError
-from slackwater.receiver.pull.file_cache import FileCache, version_of
+from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.partition_objects import all_of_partitions, objects_of_partitions
 from slackwater.runs.packing.index import ENDING, INDEX, KEPT, PackedObject, format_index, members_of, read_index
 from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import HOUR, partition_of, start_of
 from slackwater.sources.definition import Source
-from slackwater.sources.partitions import Partition, UpdateTable, named_rows, partition_prefix, partition_value
-from slackwater.storage import ObjectStore, StoredObject
+from slackwater.sources.partitions import (
+    Partition,
+    UpdateTable,
+    named_rows,
+    partition_prefix,
+    partition_value,
+    source_partition,
+    source_prefix,
+    version_of,
+)
+from slackwater.storage import ObjectStore, StoredObject, split_uri
 
 _DAY = timedelta(days=1)
 # An hour is packed an hour after its end: most of its events have arrived.
 _WAIT = HOUR
 # Days before today whose hours are packed. A file of a pull may be as late as its look-back window is long.
 _WINDOW = 35 * _DAY
+# Days whose packed hours a call looks at in turn.
+_TURN_DAYS = 2
+# Requests for indexes at the same time.
+_READERS = 16
 # A pulled file may change until it has left the look-back window. Its date may be that of the day after the one on
 # which it was fetched.
 _MARGIN = 2 * _DAY
@@ -61,7 +78,7 @@ class Packing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HourPacker:
-    """Packs the hours of sources with `pack`."""
+    """Packs the hours of sources with `pack`, and maintains those that are packed."""
 
     store: ObjectStore
     files: FileCache
@@ -78,17 +95,27 @@ class HourPacker:
         """Pack the finished hours of the window, the newest day first, until `limit` has passed.
 
         The next call continues: what is packed is not packed again. An hour that fails does not stop the others.
+        Hours before the window, and those of a source without `pack`, are not packed for the first time. If they are
+        packed, they are looked at in turn: with a call an hour, each within as many hours as the source has days.
+
         Raises `CloudError` if the source cannot be listed.
         """
         started, ends_at = self.now(), self.now() + limit
         newest, total = started - _WAIT - HOUR, Packing()
-        day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
-        window = _WINDOW + (source.pull.lookback_days * _DAY if source.pull else timedelta())
-        while day > started - window and self.now() < ends_at:
-            hours = (day + number * HOUR for number in range(24))
-            partitions = [partition_of(hour) for hour in hours if hour <= newest]
-            total = _total([total, self._day(source, partitions, ends_at)])
+        last_day = newest.replace(hour=0, minute=0, second=0, microsecond=0)
+        day, look_back = last_day, source.pull.lookback_days * _DAY if source.pull else timedelta()
+        window = started - _WINDOW - look_back
+        # Members are deleted if their hour was packed just before it has left the window.
+        while source.pack and day > window - KEPT - _DAY and self.now() < ends_at:
+            hours = _hours_of(day, newest)
+            if day <= window:
+                hours = self._packed_of(source, hours)
+            total = _total([total, self._day(source, hours, ends_at)])
             day -= _DAY
+        for day in self._days_in_turn(source, started, last_day):
+            if self.now() < ends_at:
+                packed = self._packed_of(source, _hours_of(day, newest))
+                total = _total([total, self._day(source, packed, ends_at, reads_indexes=source.pull is not None)])
         return total
 
     def pack_open(self, source: Source, *, limit: timedelta) -> Packing:
@@ -101,15 +128,47 @@ class HourPacker:
         return self.pack_hours(source, hours, limit=limit)
 
     def pack_hours(self, source: Source, hours: Iterable[datetime], *, limit: timedelta) -> Packing:
-        """Pack these hours, which are in order, until `limit` has passed. Raises as `pack_open`."""
+        """Pack these hours, which are in order, until `limit` has passed; none of a source without `pack`.
+
+        Raises `CloudError` if the source cannot be listed.
+        """
+        if source.pack is None:
+            return Packing()
         ends_at = self.now() + limit
         days = groupby(map(partition_of, hours), key=lambda hour: hour.date)
         return _total(self._day(source, [*found], ends_at) for _, found in days)
 
-    def _day(self, source: Source, hours: Sequence[Partition], ends_at: datetime) -> Packing:
+    def _days_in_turn(self, source: Source, now: datetime, last: datetime) -> Iterator[datetime]:
+        """Yield up to `_TURN_DAYS` of the days from the first one of the source to `last`: other ones in each hour."""
+        objects = self.store.list(source_prefix(self.raw_bucket, source.source))
+        first = next((found[1] for item in objects if (found := source_partition(split_uri(item.uri)[1]))), None)
+        if first is None:
+            return
+        first_day = start_of(Partition(first.date, "00"))
+        # The smallest power of two that is not less than the number of days. It rarely changes, so no day is left out.
+        cycle = 1 << (last - first_day).days.bit_length()
+        position = int(now.timestamp()) // 3600 * _TURN_DAYS
+        for number in range(position, position + _TURN_DAYS):
+            day = first_day + (number - first_day.toordinal()) % cycle * _DAY
+            if day <= last:
+                yield day
+
+    def _packed_of(self, source: Source, hours: Iterable[Partition]) -> list[Partition]:
+        """Return those of the hours that have an index. Nothing is listed: other hours may have many objects."""
+        uris = {hour: f"{partition_prefix(self.raw_bucket, source.source, hour)}{INDEX}" for hour in hours}
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [hour for hour, head in zip(uris, pool.map(self.store.head, uris.values()), strict=True) if head]
+
+    def _day(
+        self, source: Source, hours: Sequence[Partition], ends_at: datetime, *, reads_indexes: bool = False
+    ) -> Packing:
+        """Pack hours of one day.
+
+        With `reads_indexes`, the hours are packed ones, and each index is read: a pull may have replaced members.
+        """
         stored = all_of_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
         by_hour = {hour: [*items] for hour, items in groupby(stored, key=_partition)}
-        wanted = {hour for hour, items in by_hour.items() if self._is_due(source, items)}
+        wanted = {hour for hour, items in by_hour.items() if reads_indexes or self._is_due(source, items)}
         if not wanted:
             return Packing()
         try:
@@ -122,7 +181,7 @@ class HourPacker:
         except ObjectInvalid as error:
             if len(hours) == 1:
                 return Packing(failed={"T".join(hours[0]): str(error)})
-            return _total(self._day(source, [hour], ends_at) for hour in hours)
+            return _total(self._day(source, [hour], ends_at, reads_indexes=reads_indexes) for hour in hours)
         seen = {hour: [*items] for hour, items in groupby(listing.objects, key=_partition)}
         packed, deleted, failed = 0, 0, dict[str, str]()
         for hour in sorted(wanted):
@@ -138,12 +197,12 @@ class HourPacker:
 
     def _is_due(self, source: Source, items: Sequence[StoredObject]) -> bool:
         """Return whether anything may have to be done: a packed hour to which nothing has come is only listed."""
-        if source.pack is None:  # no caller has such a source
-            return False
         packed = sum(item.uri.endswith(ENDING) for item in items)
         has_index = any(item.uri.endswith(INDEX) for item in items)
         others = len(items) - packed - has_index
-        return others > (0 if has_index else source.pack.max_objects) or packed > has_index
+        if has_index:
+            return others > 0 or packed > 1
+        return source.pack is not None and (others > source.pack.max_objects or packed > 0)
 
     def _pack(self, source: Source, hour: Partition, listing: ConsistentListing, index: StoredObject | None) -> int:
         """Pack an hour if it has too many small objects; return the number of objects in new packed objects.
@@ -234,6 +293,12 @@ def _total(done: Iterable[Packing]) -> Packing:
     for each in done:
         packed, deleted, failed = packed + each.packed, deleted + each.deleted, {**failed, **each.failed}
     return Packing(packed, deleted, failed)
+
+
+def _hours_of(day: datetime, newest: datetime) -> list[Partition]:
+    """Return the hours of a day that begin at `newest` or before."""
+    hours = (day + number * HOUR for number in range(24))
+    return [partition_of(hour) for hour in hours if hour <= newest]
 
 
 def _partition(item: StoredObject) -> Partition:
