@@ -14,7 +14,7 @@ from slackwater.project.project import Project
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods.changes import period_changed
-from slackwater.runs.periods.read_parts import PartReader, place_of
+from slackwater.runs.periods.read_parts import HourReader, place_of
 from slackwater.state.completeness import PeriodCounts, total_counts, total_state
 from slackwater.state.conditions import CompleteSource, Limit, evaluate
 from slackwater.state.facts import HOUR, Part, RejectedEvents
@@ -162,7 +162,7 @@ def test_objects_of_before_the_column_are_read_side_by_side_and_stored_together(
     world.handle_all()
     world.source = a_world().source
     report(world, {0: {EU: 20}})
-    real_read, real_put = PartReader.read, world.table.put_parts
+    real_read, real_put = HourReader.read, world.table.put_parts
 
     together = threading.Barrier(4)
 
@@ -170,7 +170,7 @@ def test_objects_of_before_the_column_are_read_side_by_side_and_stored_together(
         together.wait(timeout=10)
         return real_read(*arguments)
 
-    monkeypatch.setattr(PartReader, "read", read_together)
+    monkeypatch.setattr(HourReader, "read", read_together)
     monkeypatch.setattr(world.table, "put_parts", lambda source, parts: stored.append(parts) or real_put(source, parts))
     assert state(world).keys == ((EU, "complete"), (SUD, "complete"), (OTHER, "complete"))
     assert [len(parts[START]) for parts in stored if parts] == [20]

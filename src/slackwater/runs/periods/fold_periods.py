@@ -2,7 +2,8 @@
 
 For each source with `counts` whose facts may have changed, in this order:
 
-1. Read the objects that the messages name, and store them as facts. To store one twice changes nothing.
+1. Read the objects that the messages name, and store them as facts, some at a time. To store one twice changes
+   nothing.
 2. Read the states of the periods, then what the reports cover, then all facts; compute the states.
 3. Store each state if the stored one is still that of step 2; otherwise do step 2 again. The facts are part of a
    state's digest, so each of them leads to a new version, which a process that has not read it does not replace.
@@ -28,7 +29,7 @@ from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.source_counts import current_origins
 from slackwater.runs.periods.changes import PutsChanges, period_changed, save_list
 from slackwater.runs.periods.count_ids import distinct_bins
-from slackwater.runs.periods.read_parts import PartReader
+from slackwater.runs.periods.read_parts import PartReader, name_of
 from slackwater.sources.definition import Source
 from slackwater.state.completeness import CountState, keys_at
 from slackwater.state.facts import Coverage, HourFacts, Part, hours_between, joined, regrouped
@@ -54,6 +55,15 @@ class Folded(NamedTuple):
     facts: Mapping[datetime, HourFacts]
     has_new_windows: bool
     """Whether further windows are full, or the state is an earlier one, about which a process may have told nobody."""
+
+
+class ListedHour(NamedTuple):
+    """The objects of a UTC hour that were listed."""
+
+    unknown: Sequence[str]
+    """The names of those that are no facts yet."""
+    members: Mapping[str, StoredObject]
+    """Those that are members of packed objects, by URI."""
 
 
 class SourceFold(NamedTuple):
@@ -86,12 +96,11 @@ class PeriodFolder:
         """Store objects by their UTC hour. Raises `CloudError`."""
         self.table.put_parts(source, parts)
 
-    def unknown_objects(self, source: str, hours: Collection[datetime]) -> list[tuple[datetime, str]]:
-        """List the objects of these hours, and return hour and name of those that are no facts yet."""
+    def list_hours(self, source: str, hours: Collection[datetime]) -> dict[datetime, ListedHour]:
+        """List the objects of these UTC hours. Raises `ObjectInvalid`, `CloudError`."""
         wanted = sorted(hours)
         listed, facts = self.parts.list(source, wanted), self.table.all_facts(source, wanted)
-        known = {(hour, part.name) for hour, found in facts.items() for part in found.parts}
-        return [(hour, name) for hour, names in listed.items() for name in names if (hour, name) not in known]
+        return {hour: _listed(listed[hour], facts[hour]) for hour in wanted}
 
     def fold(self, source: str, hours: Collection[datetime], *, only_objects: bool = False) -> SourceFold:
         """Compute, store and announce the states of the periods with these UTC hours of a source with `counts`.
@@ -207,8 +216,11 @@ class PeriodFolder:
     def _by_keys(self, source: str, hour: datetime, parts: Sequence[Part], keys: tuple[str, ...]) -> tuple[Part, ...]:
         """Return the objects of an hour by these keys. Those that were stored by others are read again."""
         others = [part.name for part in parts if regrouped(part.bins, keys) is None]
-        read = _map(lambda name: self.parts.read(source, hour, name, keys), others)
-        again = {part.name: part for part in read if part}
+        if not others:
+            return tuple(parts)
+        # The index first: there may be thousands of members whose objects were deleted.
+        reader = self.parts.hour(source, hour, self.parts.members(source, hour))
+        again = {part.name: part for part in _map(lambda name: reader.read(name, keys), others) if part}
         if again:
             # By hour: a function that ends here continues with the next one.
             self.table.put_parts(source, {hour: list(again.values())})
@@ -250,6 +262,12 @@ def _map(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_
         return [function(item) for item in items]
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(function, items))
+
+
+def _listed(objects: Iterable[StoredObject], facts: HourFacts) -> ListedHour:
+    by_name, known = {name_of(item.uri): item for item in objects}, {part.name for part in facts.parts}
+    members = {item.uri: item for item in by_name.values() if item.packed}
+    return ListedHour([name for name in by_name if name not in known], members)
 
 
 def _between(known: Coverage | None, covered: Coverage) -> set[datetime]:

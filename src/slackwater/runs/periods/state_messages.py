@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from slackwater.errors import SlackwaterError, UnknownName
 from slackwater.runs.periods.fold_periods import PeriodFolder
-from slackwater.runs.periods.read_parts import place_of
+from slackwater.runs.periods.read_parts import HourReader, place_of
 from slackwater.state.facts import Part
 from slackwater.state.messages import HoursChanged, hour_of, read_message
 
 _READERS = 16
+# DynamoDB accepts about so many writes of one hour in a second.
+_STORED_AT_ONCE = 1000
 # Sources at the same time.
 _SOURCES = 16
 
@@ -35,8 +38,8 @@ class MessagesFolded(NamedTuple):
 class _Work:
     """The messages about one source."""
 
-    objects: dict[tuple[datetime, str], set[str]] = field(default_factory=lambda: defaultdict(set))
-    """By hour and name of an object: the ids of the messages about it."""
+    objects: dict[datetime, dict[str, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
+    """By hour, then by name of an object: the ids of the messages about it."""
     hours: dict[datetime, set[str]] = field(default_factory=lambda: defaultdict(set))
     listed: set[datetime] = field(default_factory=set)
     only_objects: bool = True
@@ -94,7 +97,7 @@ def _add(work: Mapping[str, _Work], id_: str, body: str) -> None:
         of_source.all.add(id_)
     elif place := place_of(message.key):
         source, hour, name = place
-        work[source].objects[hour, name].add(id_)
+        work[source].objects[hour][name].add(id_)
         work[source].hours[hour].add(id_)
         work[source].all.add(id_)
 
@@ -107,25 +110,52 @@ def _has_counts(source: str, folder: PeriodFolder) -> bool:
 
 
 def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str, str]) -> int:
-    """Store the objects of a source as facts; return their number. Adds messages whose objects cannot be read."""
-    keys = folder.project.source(source).count_keys
-    wanted = {place: set(ids) for place, ids in work.objects.items()}
-    if work.listed:
-        for place in folder.unknown_objects(source, work.listed):
-            wanted.setdefault(place, set()).update(work.hours[place[0]])
+    """Store the objects of a source as facts; return their number. Adds messages whose objects cannot be read.
 
-    def read(place: tuple[datetime, str]) -> Part | SlackwaterError | None:
+    Objects are stored while others are read. If the function times out, the next call lists the hours again, and reads
+    only the objects that are not stored.
+    """
+    number = 0
+    # One UTC date at a time: the daily check has many dates listed, each with up to 86,400 objects and more.
+    for _, hours in groupby(sorted(work.objects.keys() | work.listed), key=datetime.date):
+        objects = _read_hours(source, list(hours), work, folder, failed)
+        while group := list(islice(objects, _STORED_AT_ONCE)):
+            parts = defaultdict[datetime, list[Part]](list)
+            for hour, part in group:
+                parts[hour].append(part)
+            folder.put_parts(source, parts)
+            number += len(group)
+    return number
+
+
+def _read_hours(
+    source: str, hours: Sequence[datetime], work: _Work, folder: PeriodFolder, failed: dict[str, str]
+) -> Iterator[tuple[datetime, Part]]:
+    """Yield the objects of UTC hours, one hour after the other. Adds messages whose objects cannot be read."""
+    keys = folder.project.source(source).count_keys
+    to_list = work.listed.intersection(hours)
+    listed = folder.list_hours(source, to_list) if to_list else {}
+    readers, messages = dict[datetime, HourReader](), dict[tuple[datetime, str], set[str]]()
+    for hour in hours:
+        unknown, members = listed.pop(hour, ((), None))
+        readers[hour] = folder.parts.hour(source, hour, members)
+        messages.update({(hour, name): ids for name, ids in work.objects[hour].items()})
+        messages.update({(hour, name): work.hours[hour] for name in unknown})
+
+    def read(hour_and_name: tuple[datetime, str]) -> Part | SlackwaterError | None:
+        hour, name = hour_and_name
         try:
-            return folder.parts.read(source, *place, keys)
+            return readers[hour].read(name, keys)
         except SlackwaterError as error:
             return error
 
-    parts = defaultdict[datetime, list[Part]](list)
     with ThreadPoolExecutor(_READERS) as pool:
-        for (place, ids), part in zip(wanted.items(), pool.map(read, wanted), strict=True):
-            if isinstance(part, SlackwaterError):
-                failed.update(dict.fromkeys(ids, str(part)))
-            elif part:  # or it was deleted
-                parts[place[0]].append(part)
-    folder.put_parts(source, parts)
-    return sum(len(found) for found in parts.values())
+        results = zip(messages.items(), pool.map(read, messages), strict=True)
+        for hour, of_hour in groupby(results, key=lambda result: result[0][0][0]):
+            for (_, ids), part in of_hour:
+                if isinstance(part, SlackwaterError):
+                    failed.update(dict.fromkeys(ids, str(part)))
+                elif part:  # or it was deleted
+                    yield hour, part
+            # It has the index of the hour, and the columns of its packed objects.
+            del readers[hour]
