@@ -28,6 +28,7 @@ from slackwater.local.emr.drivers import INPUT_BYTES
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.spark import Image
 from slackwater.local.emr.submit import Submission
+from slackwater.local.unpacked import Unpacked
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "nyc_flights"
@@ -80,7 +81,8 @@ def script(client: Client, folder: Path, path: Path, arguments: Sequence[str]) -
     # The UTC hours of a local day are of two dates.
     uris = [_objects(client, f"source={source}/") for source in SOURCES]
     submission = Submission(_uploaded(client, path), [DAY, *uris, *arguments], conf)
-    image = Image(os.environ["AWS_ENDPOINT_URL"], layout.Layout(folder).jars.resolve())
+    jars, archives = layout.Layout(folder).jars.resolve(), Unpacked(folder / "archives")
+    image = Image(os.environ["AWS_ENDPOINT_URL"], jars, archives)
     runner = SparkRunner(image=image, folder=folder / "plain", credentials=lambda _: layout.ROOT_CREDENTIALS)
 
     def run_script() -> None:

@@ -39,6 +39,7 @@ from slackwater.arrow.reference import Producer
 from slackwater.aws.objects import s3_store
 from slackwater.local import cloud
 from slackwater.local.emr.spark import Image, default_properties
+from slackwater.local.unpacked import Unpacked
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).parents[1]
@@ -207,7 +208,8 @@ def local_cloud(folder: Path) -> Iterator[str]:
 @contextmanager
 def _session(folder: Path, endpoint: str) -> Iterator[SparkSession]:
     """Run Spark with two threads, and with S3 as the local cloud's jobs use it."""
-    settings = default_properties(Image(endpoint, ROOT / ".slackwater" / "jars")) | {
+    image = Image(endpoint, ROOT / ".slackwater" / "jars", Unpacked(folder / "archives"))
+    settings = default_properties(image) | {
         "spark.driver.memory": "4g",
         "spark.hadoop.fs.s3a.aws.credentials.provider": (
             "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"

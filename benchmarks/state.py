@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from slackwater.aws.dynamodb.period_table import DynamoPeriodTable
+from slackwater.errors import ObjectMissing
 from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.windows import windows_metadata
@@ -41,12 +42,13 @@ _HOUR = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _NOW = _HOUR + timedelta(hours=1)
 _LATENCY = 0.015
 _BINS = {ALL: (1_000,) + (0,) * 11}
-# USD for a unit or a request: DynamoDB's units, HEAD and PUT of S3, a custom event, and a message of SQS as it is sent,
+# USD for a unit or a request: units of DynamoDB, requests of S3, a custom event, and a message of SQS as it is sent,
 # received and deleted.
 _PRICES = {
     "write units": 0.625e-6,
     "read units": 0.125e-6,
     "HEAD": 0.4e-6,
+    "GET": 0.4e-6,
     "PUT": 5e-6,
     "events": 1e-6,
     "messages": 0.48e-6,
@@ -131,6 +133,10 @@ class _Store:
         self._requests.send("HEAD")
         return ObjectHead("e", windows_metadata(_BINS), 50_000, _NOW)
 
+    def get(self, uri: str) -> bytes:
+        self._requests.send("GET")
+        raise ObjectMissing(uri)  # no hour is packed
+
     def put(self, _: str, __: bytes) -> None:
         self._requests.send("PUT")
 
@@ -198,8 +204,8 @@ def _folder(project: Project, table: DynamoPeriodTable, requests: _Requests) -> 
     def put_changes(changes: Sequence[PeriodChanged]) -> None:
         requests.send("events", len(changes))
 
-    files: FileCache = _NoFiles()  # type: ignore[assignment]
-    parts = PartReader(_Store(requests), "raw")  # type: ignore[arg-type]
+    files: FileCache = _NoFiles()
+    parts = PartReader(_Store(requests), "raw")
     return PeriodFolder(
         project=project,
         table=table,
@@ -208,6 +214,7 @@ def _folder(project: Project, table: DynamoPeriodTable, requests: _Requests) -> 
         exchange_bucket="x",
         put_changes=put_changes,
         on_changed=lambda *_: None,
+        on_full=lambda *_: None,
     )
 
 
