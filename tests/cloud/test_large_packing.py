@@ -30,7 +30,9 @@ from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.runs.period import partition_of
 from slackwater.sources.event_schema import raw_schema
 from slackwater.sources.partitions import object_name, object_uri
+from tests.cloud.conftest import Inbox
 from tests.cloud.random_kills import DRIVERS, processes_of
+from tests.cloud.roles import create_queue
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
 
@@ -119,6 +121,9 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         document = cloud.json("history", "tap_totals", "--date", start.date().isoformat())
         return document["versions"][-1]["run_id"]
 
+    sqs = cloud.client("sqs")
+    queue, arn = create_queue(sqs, "messages-of-large-packing")
+    cloud.client("sns").subscribe(TopicArn=cloud.outputs()["ChangeTopicArn"], Protocol="sqs", Endpoint=arn)
     put_day(cloud, LARGE, 24)
     run("24 objects, first", LARGE)
     put_day(cloud, SMALL, OBJECTS)
@@ -153,7 +158,14 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         now=lambda: datetime.now(UTC) + timedelta(days=4),
     )
     assert packer.pack(load_project(cloud.project).source("taps"), limit=timedelta(hours=1)).deleted == OBJECTS
-    assert cloud.json("run", "tap_totals", "--date", SMALL.date().isoformat())["outcome"] == "unchanged"
+    day = SMALL.date().isoformat()
+    assert cloud.json("run", "tap_totals", "--date", day)["outcome"] == "unchanged"
+    report = cloud.json("monitor", "tap_totals", "--as-of", MIDNIGHT.date().isoformat())
+    rules = {each["date"]: each["rule"] for each in report["pipelines"][0]["check"]["days"]}
+    assert rules[day] == "unchanged"
+    verified = cloud.json("refs", "tap_totals", "--date", day, "--verify")["versions"]
+    runs = len(figures["packed"]) + len(figures.get("small objects", ()))
+    assert [each["problems"] for each in verified if each["name"] == "input"] == [[]] * runs
     run("packed, first without members", SMALL)
     for _ in range(PAIRS):
         run("24 objects", LARGE)
@@ -166,6 +178,7 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         run(label, start)
     # The identity of a run has the digest of its inputs.
     assert manifest_digest(SMALL) == before
+    assert Inbox(sqs, queue).take("tap_totals") == []
     with capsys.disabled():
         print(f"\n{OBJECTS:,} events, seconds; packing {packing:.1f}")
         for label, runs in figures.items():
