@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -9,9 +10,11 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseServer
 
 import pandas as pd
 import pytest
+from pyspark import accumulators
 from pyspark.errors import ArithmeticException
 from pyspark.sql import functions as sf
 
@@ -169,6 +172,15 @@ def test_a_missing_argument_is_named(tmp_path):
     done = run(str(ROOT / "glue_jobs" / "run_stage.py"), "--project", "p", folder=tmp_path)
     assert done.returncode == 2
     assert "the following arguments are required: --run, --catalog-table" in done.stderr
+
+
+def test_the_server_that_a_job_waits_for_at_its_end_has_the_default_interval():
+    """`run_job` changes the default: PySpark gives none, and no class overrides the method."""
+    assert [*inspect.signature(BaseServer.serve_forever).parameters] == ["self", "poll_interval"]
+    assert len(BaseServer.serve_forever.__defaults__) == 1
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        assert server.serve_forever is BaseServer.serve_forever
+    assert "Thread(target=server.serve_forever)" in inspect.getsource(accumulators._start_update_server)
 
 
 def test_an_error_is_explained_in_one_line():

@@ -116,8 +116,9 @@ RULES = (
         # One that fails once is repeated twice, and an hour later.
         threshold=3,
         severity=Severity.WARNING,
-        description="The small objects of an hour could not be packed. Nothing is lost: runs read the objects one by "
-        "one. Look: the log of {named} names the hour and the object. Fix the cause; the next hour packs it.",
+        description="The small objects of an hour could not be packed: runs read them one by one. Or a packed object "
+        "is damaged. Look: the log of {named} names the hour and the object. Fix the cause; the next invocation packs "
+        "the hour, or, if it is more than five weeks old, a later one in turn.",
     ),
     AlarmRule(
         name="raw-tables",

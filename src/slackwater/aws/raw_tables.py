@@ -34,7 +34,7 @@ from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
-from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix
+from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix, version_of
 from slackwater.storage import ObjectStore, StoredObject, split_uri
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ class RawTables:
             changed = {_partition(file) for file in removed}
             new, replacing = list[StoredObject](), list[StoredObject]()
             for item in added:
-                (replacing if _partition_of(item) in changed else new).append(item)
+                # An object of a pushed batch that is no member replaces nothing.
+                replaces = _partition_of(item) in changed and (item.packed or version_of(item.uri))
+                (replacing if replaces else new).append(item)
             # Several snapshots in one commit: each writes one manifest.
             with table.transaction() as transaction:
                 # Only an append merges manifests, so one without files may come before an overwrite.

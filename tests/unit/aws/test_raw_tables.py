@@ -190,35 +190,37 @@ def test_readers_of_appended_rows_do_not_read_those_of_packed_objects_again(tmp_
     members = [world.push(number, HOURS[0], rows=number + 1) for number in range(3)]
     world.tables.reconcile("things", HOURS)
     version = world.glue.tables["things"]["VersionId"]
-    packed, new = world.pack(members, rows=6), [world.push(number, HOURS[2], rows=2) for number in (7, 8)]
-    assert world.tables.reconcile("things", HOURS) == Difference(added=3, removed=3)
+    packed, late = world.pack(members, rows=6), world.push(6, HOURS[0])
+    new = [late, *(world.push(number, HOURS[2], rows=2) for number in (7, 8))]
+    assert world.tables.reconcile("things", HOURS) == Difference(added=4, removed=3)
     assert int(world.glue.tables["things"]["VersionId"]) == int(version) + 1
-    assert world.snapshots() == [("append", 6, 0), ("append", 4, 0), ("overwrite", 6, 6)]
+    assert world.snapshots() == [("append", 6, 0), ("append", 5, 0), ("overwrite", 6, 6)]
     assert world.appended() == sorted([*members, *new])
     assert {*world.stored()} == {packed, *new}
 
 
-def test_an_hour_with_many_new_objects_and_removed_ones_appends_none(tmp_path, monkeypatch):
+def test_an_hour_with_many_packed_objects_appends_none(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_tables, "_MANIFEST_FILES", 2)
     world = World(tmp_path)
-    old = [world.push(number, HOURS[0]) for number in range(3)]
+    members = [world.push(number, hour) for number, hour in enumerate([HOURS[0], HOURS[1], HOURS[2]] * 2)]
     world.tables.reconcile("things", HOURS)
-    world.store.delete(old)
-    for number in range(3, 8):
-        world.push(number, HOURS[0])
-    assert world.tables.reconcile("things", HOURS) == Difference(added=5, removed=3)
-    assert world.snapshots()[2:] == [("overwrite", 2, 3), ("overwrite", 2, 0), ("overwrite", 1, 0)]
-    assert world.appended() == old
-    assert world.stored() == world.listing()
+    packed = [world.pack(members[hour::3], rows=2) for hour in range(3)]
+    assert world.tables.reconcile("things", HOURS) == Difference(added=3, removed=6)
+    overwrites = [each for each in world.snapshots() if each[0] == "overwrite"]
+    assert overwrites == [("overwrite", 4, 6), ("overwrite", 2, 0)]
+    assert world.appended() == sorted(members)
+    assert sorted(world.stored()) == sorted(packed)
 
 
 def test_commits_that_always_remove_files_leave_a_bounded_number_of_manifests(world, monkeypatch):
     monkeypatch.setattr(raw_tables, "_MAX_MANIFESTS", 5)
     world.push(0, HOURS[1])
-    for number in range(12):
+    for number in range(13):
         world.push(number, HOURS[0])
-        world.tables.reconcile("things", HOURS)
+    world.tables.reconcile("things", HOURS)
+    for _ in range(12):
         world.store.delete([max(world.listing())])
+        world.tables.reconcile("things", HOURS)
     table = world.table()
     assert all(len(snapshot.manifests(table.io)) <= 7 for snapshot in table.snapshots())
     assert len(table.snapshots()) <= 12 + 12 / 2

@@ -297,7 +297,7 @@ def test_members_of_hours_of_any_age_are_deleted_within_an_hour_for_each_day_of_
     world.check()
 
 
-@pytest.mark.parametrize("age", [0, 1, 2, 37, 600, 5000])
+@pytest.mark.parametrize("age", [0, 1, 2, 37, 600, 3500])
 def test_each_day_has_its_turn_within_an_hour_for_each_day_of_age(age, monkeypatch):
     """A call looks at the hours of few days, whatever the age of the source."""
     world, visited = World(), []
@@ -308,6 +308,17 @@ def test_each_day_has_its_turn_within_an_hour_for_each_day_of_age(age, monkeypat
     world.pack_for(hours=max(age, 2))
     assert len(visited) <= 2 * max(age, 2)
     assert {f"{NOON + timedelta(days=number):%Y-%m-%d}" for number in range(age + 1)} <= set(visited)
+
+
+@pytest.mark.parametrize("dates", [["1970-01-01"], ["9999-12-31"], ["0001-01-01", "2100-01-01"]])
+def test_events_with_wrong_times_do_not_delay_the_turn_of_a_day(dates):
+    world = World()
+    world.push(*((each, datetime.fromisoformat(f"{each}T12:00:00+00:00")) for each in dates))
+    assert world.pack_for(hours=3) == Packing()
+    world.push_small(3)
+    assert world.pack(hours=[NOON]) == Packing(packed=3)
+    world.clock.pass_by(days=120)
+    assert world.pack_for(hours=128) == Packing(deleted=3)
 
 
 def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():

@@ -166,6 +166,8 @@ def test_the_bytes_that_a_run_reads_are_those_of_packed_objects(inputs):
     one = next(size for uri, size in sizes.items() if "hour=13" in uri)
     assert late.read_bytes == one + sum(item.bytes for item in late.objects if item.hour == "12")
 
+    assert structs.replace(packed, objects=()).read_bytes == 0
+
 
 def test_a_manifest_keeps_its_packed_hours(inputs):
     inputs.world.pack()

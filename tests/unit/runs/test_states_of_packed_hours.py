@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from slackwater.runs.packing.index import ENDING, INDEX
 from slackwater.runs.packing.pack_hours import HourPacker
 from slackwater.runs.period import partition_of
 from slackwater.runs.periods import state_messages
+from slackwater.runs.periods.read_parts import HourReader
 from slackwater.sources.definition import PackConfig
 from slackwater.state.facts import HOUR, Part
 from slackwater.state.messages import listed_by_day
@@ -214,6 +216,49 @@ def test_a_call_continues_where_the_one_before_has_ended(monkeypatch, is_listed)
     world.handle_all()
     assert world.table.parts == world.facts
     assert sum(stored) == (3 * MEMBERS if is_listed else 45 + 3 * MEMBERS)
+
+
+def test_nothing_else_is_read_when_objects_cannot_be_stored(monkeypatch):
+    monkeypatch.setattr(state_messages, "_STORED_AT_ONCE", 15)
+    monkeypatch.setattr(state_messages, "_READERS", 2)
+    world, read = PackedWorld(), list[str]()
+    reads = HourReader.read
+    monkeypatch.setattr(HourReader, "read", lambda *call: time.sleep(0.005) or read.append(call[1]) or reads(*call))
+    world.list_days()
+    messages, world.queue = world.queue, []
+    world.handle(messages, Fault("killed", "put_parts", 1))
+    assert 15 <= len(read) < MEMBERS
+
+
+def test_the_columns_of_one_hour_are_read_at_a_time(monkeypatch):
+    """They are on the local disk, until the objects of the hour are stored."""
+    monkeypatch.setattr(state_messages, "_STORED_AT_ONCE", 10)
+    world, ahead = PackedWorld(), list[set[datetime]]()
+    reads, put = HourReader.read, world.table.put_parts
+    read: set[datetime] = set()
+    monkeypatch.setattr(HourReader, "read", lambda each, *call: read.add(each.hour) or reads(each, *call))
+
+    def slow_put(source: str, parts: Mapping[datetime, Sequence[Part]]) -> None:
+        time.sleep(0.05)
+        ahead.append(read - {hour for _, hour, _ in world.table.parts} - parts.keys())
+        put(source, parts)
+
+    monkeypatch.setattr(world.table, "put_parts", slow_put)
+    world.list_days()
+    world.handle_all()
+    assert world.table.parts == world.facts
+    assert ahead == [set()] * len(ahead)
+
+
+def test_a_message_about_an_object_that_is_listed_too_fails_with_it():
+    world = PackedWorld()
+    first = world.store.uris(ENDING)[0]
+    world.store.put(first, b"damaged")
+    world.send_event_of(world.uris[0])
+    world.list_days()
+    messages = list(world.queue)
+    world.handle_all()
+    assert sorted(world.queue) == sorted(messages[:2])
 
 
 def test_each_date_is_stored_before_the_next_one_is_listed(monkeypatch):

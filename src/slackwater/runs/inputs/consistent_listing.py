@@ -35,6 +35,7 @@ class ConsistentListing(NamedTuple):
     """Objects, and the files that they come from."""
 
     objects: list[StoredObject]
+    """With indexes of packed hours, if the listing has them (`known_indexes` of `objects_of_partitions`)."""
     files: Mapping[str, Sequence[str]]
     """Paths of files by the id of their content: the first ones only, if many files have one content."""
     removed: frozenset[str] = frozenset()

@@ -143,8 +143,9 @@ class InputManifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def read_bytes(self) -> int:
         """Size of the objects with the rows: of a packed hour, that of its packed objects instead of their members."""
-        members = sum(item.bytes for folder in self.packed for item in self.of_folder(folder))
-        return self.bytes - members + sum(hour.bytes for hour in self.packed.values())
+        members = {folder: sum(item.bytes for item in self.of_folder(folder)) for folder in self.packed}
+        # A manifest of fewer objects may have none of an hour.
+        return self.bytes + sum(self.packed[folder].bytes - size for folder, size in members.items() if size)
 
     def of_folder(self, folder: str) -> tuple[InputObject, ...]:
         """Return the objects whose URIs begin with `folder`, which ends with a slash."""

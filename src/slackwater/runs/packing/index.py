@@ -63,7 +63,7 @@ def is_packing(key: str) -> bool:
 
 
 def folder_of(uri: str) -> str:
-    """Return what the URIs of all objects of a partition begin with, from that of one of them."""
+    """Return the prefix of the URIs of all objects of a partition, from the URI of one of them."""
     return f"{uri.rpartition('/')[0]}/"
 
 
@@ -78,10 +78,13 @@ def with_members(
     """Yield the objects of partitions and the members of their indexes, in order of URI.
 
     `listed` are all objects of these partitions in order of URI. An object that is a member is yielded once, as the
-    index has it. If `known` is given, the indexes whose members are all of pushed batches are yielded as well, each
-    before its members. `known` are the ETags of such indexes by their URIs: of a partition that has the same index, and
-    no other objects than packed ones, only the index is yielded, and it is not read. Raises `ObjectInvalid` for an
-    index that is not readable, `CloudError`.
+    index has it.
+
+    With `known`, each index whose members are all of pushed batches is yielded too, before its members. `known` has the
+    ETags of such indexes, by URI, that the caller has read before. If a partition has the same index, and no objects
+    but packed ones, the index is not read, and yielded without its members.
+
+    Raises `ObjectInvalid` for an index that is not readable, `CloudError`.
     """
     objects = list(listed)
     indexes = {folder_of(item.uri): item for item in objects if item.uri.endswith(f"/{INDEX}")}

@@ -52,8 +52,8 @@ _DAY = timedelta(days=1)
 _WAIT = HOUR
 # Days before today whose hours are packed. A file of a pull may be as late as its look-back window is long.
 _WINDOW = 35 * _DAY
-# Days whose packed hours a call looks at in turn.
-_TURN_DAYS = 2
+# Days whose packed hours a call looks at in turn, of those of ten years: events with wrong times may have any date.
+_TURN_DAYS, _TURN_WINDOW = 2, 3653 * _DAY
 # Requests for indexes at the same time.
 _READERS = 16
 # A pulled file may change until it has left the look-back window. Its date may be that of the day after the one on
@@ -140,11 +140,11 @@ class HourPacker:
 
     def _days_in_turn(self, source: Source, now: datetime, last: datetime) -> Iterator[datetime]:
         """Yield up to `_TURN_DAYS` of the days from the first one of the source to `last`: other ones in each hour."""
-        objects = self.store.list(source_prefix(self.raw_bucket, source.source))
+        prefix = source_prefix(self.raw_bucket, source.source)
+        objects = self.store.list(prefix, start_after=f"{prefix}date={partition_of(last - _TURN_WINDOW).date}")
         first = next((found[1] for item in objects if (found := source_partition(split_uri(item.uri)[1]))), None)
-        if first is None:
+        if first is None or (first_day := start_of(Partition(first.date, "00"))) > last:
             return
-        first_day = start_of(Partition(first.date, "00"))
         # The smallest power of two that is not less than the number of days. It rarely changes, so no day is left out.
         cycle = 1 << (last - first_day).days.bit_length()
         position = int(now.timestamp()) // 3600 * _TURN_DAYS
@@ -177,7 +177,7 @@ class HourPacker:
             )
             listing = consistent_listing(source, list_objects, files=self.files)
         except DayChanged:
-            return Packing()  # files are being pulled: the next call packs the day
+            return Packing()  # files are being pulled: the next call packs the day, or the next one in turn
         except ObjectInvalid as error:
             if len(hours) == 1:
                 return Packing(failed={"T".join(hours[0]): str(error)})

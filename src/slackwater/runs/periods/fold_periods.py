@@ -219,7 +219,7 @@ class PeriodFolder:
         if not others:
             return tuple(parts)
         # The index first: there may be thousands of members whose objects were deleted.
-        reader = self.parts.hour(source, hour, self.parts.members(source, hour))
+        reader = self.parts.hour_reader(source, hour, self.parts.members(source, hour))
         again = {part.name: part for part in _map(lambda name: reader.read(name, keys), others) if part}
         if again:
             # By hour: a function that ends here continues with the next one.

@@ -27,7 +27,7 @@ class PartReader:
     store: ObjectStore
     raw_bucket: str
 
-    def hour(self, source: str, hour: datetime, members: Mapping[str, StoredObject] | None = None) -> HourReader:
+    def hour_reader(self, source: str, hour: datetime, members: Mapping[str, StoredObject] | None = None) -> HourReader:
         """Return a reader of the objects of a UTC hour.
 
         `members` are those of the packed objects of the hour, by URI: the reader sends no request about the objects of
@@ -67,7 +67,7 @@ class HourReader:
     def __init__(
         self, parts: PartReader, source: str, hour: datetime, members: Mapping[str, StoredObject] | None
     ) -> None:
-        self._parts, self._source, self._hour, self._members = parts, source, hour, members
+        self._parts, self._source, self.hour, self._members = parts, source, hour, members
         self._events, self._lock = EventReader(parts.store), Lock()
         self._failed: dict[str, SlackwaterError] = {}
         """By the URIs of packed objects."""
@@ -78,12 +78,12 @@ class HourReader:
         Of a member, and of an object whose metadata does not have its events by these keys, the columns are read.
         Raises `CloudError`, and `ObjectInvalid` for an object that the receiver has not written.
         """
-        uri = self._parts.uri(self._source, self._hour, name)
+        uri = self._parts.uri(self._source, self.hour, name)
         if member := (self._members or {}).get(uri):
             return self._read_member(member, name, keys)
         head = self._parts.store.head(uri)
         # A batch may be sent again after the object of a member was deleted: the packed object has its first rows.
-        if head is None or head.modified > self._hour + KEPT:
+        if head is None or head.modified > self.hour + KEPT:
             if member := self._all_members().get(uri):
                 return self._read_member(member, name, keys)
             if head is None:
@@ -98,7 +98,7 @@ class HourReader:
         # Threads that need the index wait for the one that reads it.
         with self._lock:
             if self._members is None:
-                self._members = self._parts.members(self._source, self._hour)
+                self._members = self._parts.members(self._source, self.hour)
             return self._members
 
     def _read_member(self, member: StoredObject, name: str, keys: tuple[str, ...]) -> Part:

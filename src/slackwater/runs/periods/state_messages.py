@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -135,27 +136,27 @@ def _read_hours(
     keys = folder.project.source(source).count_keys
     to_list = work.listed.intersection(hours)
     listed = folder.list_hours(source, to_list) if to_list else {}
-    readers, messages = dict[datetime, HourReader](), dict[tuple[datetime, str], set[str]]()
-    for hour in hours:
-        unknown, members = listed.pop(hour, ((), None))
-        readers[hour] = folder.parts.hour(source, hour, members)
-        messages.update({(hour, name): ids for name, ids in work.objects[hour].items()})
-        messages.update({(hour, name): work.hours[hour] for name in unknown})
 
-    def read(hour_and_name: tuple[datetime, str]) -> Part | SlackwaterError | None:
-        hour, name = hour_and_name
+    def read(reader: HourReader, name: str) -> Part | SlackwaterError | None:
         try:
-            return readers[hour].read(name, keys)
+            return reader.read(name, keys)
         except SlackwaterError as error:
             return error
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        results = zip(messages.items(), pool.map(read, messages), strict=True)
-        for hour, of_hour in groupby(results, key=lambda result: result[0][0][0]):
-            for (_, ids), part in of_hour:
+    pool = ThreadPoolExecutor(_READERS)
+    try:
+        # A reader keeps the index of its hour, and the columns of packed objects on disk: one at a time.
+        for hour in hours:
+            unknown, members = listed.pop(hour, ((), None))
+            messages = {name: set(ids) for name, ids in work.objects[hour].items()}
+            for name in unknown:
+                messages.setdefault(name, set()).update(work.hours[hour])
+            parts = pool.map(partial(read, folder.parts.hour_reader(source, hour, members)), messages)
+            for ids, part in zip(messages.values(), parts, strict=True):
                 if isinstance(part, SlackwaterError):
                     failed.update(dict.fromkeys(ids, str(part)))
                 elif part:  # or it was deleted
                     yield hour, part
-            # It has the index of the hour, and the columns of its packed objects.
-            del readers[hour]
+    finally:
+        # If what was read could not be stored, nothing else is read.
+        pool.shutdown(cancel_futures=True)
