@@ -272,7 +272,7 @@ def test_the_ids_of_changed_files_count(world, before, then, rows, expected):
     read, _ = world.list_inputs()
     for path, ids in then.items():
         world.put_file(path, f"other {path}", *ids)
-    now, _ = world.list_inputs(read.objects)
+    now, _ = world.list_inputs(read)
     assert [item.rows for item in of_files(now)] == rows
     assert changes(read, now) == expected
 
