@@ -1,7 +1,7 @@
 """A day of 86,400 objects with one event each, before and after they are packed, beside the same day in 24 objects.
 
-`PACKED_OBJECTS` is another number of objects. Above `READ_UNPACKED` of them, the function that lists the inputs reads
-their ids for longer than it may run: then the day runs only after it was packed.
+`PACKED_OBJECTS` is another number of objects. Above `READ_UNPACKED` of them, the day runs only after it was packed:
+before, a run of 86,400 objects took an hour.
 """
 
 from __future__ import annotations
