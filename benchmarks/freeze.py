@@ -19,16 +19,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from slackwater.pipeline.definition import Pipeline, Publish, StepUse
-from slackwater.project.project import Project
 from slackwater.receiver.pull.file_cache import Content, ContentVersion
-from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import store_manifest
 from slackwater.runs.period import day_of
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition, object_name, object_uri
 from slackwater.storage import StoredObject
+from tests.fakes_runs import listing_of
 
 OBJECTS, HOURS, ROWS = 14_400, 24, 1_000
 _SECONDS = 3.0
@@ -114,25 +111,10 @@ def freeze_once(uris: Iterable[str], contents: Iterable[Content] = ()) -> dict[s
     requests = _Requests()
     store: Any = _Store(requests, uris)
     files: Any = _Files(requests, contents)
-    unused: Any = None
     source = Source.model_validate(
         {"source": "events", "timestamp": {"field": "at"}, "fields": {"at": "timestamp"}, "push": {}}
     )
-    pipeline = Pipeline(
-        pipeline="all",
-        sources=("events",),
-        steps={"rows": StepUse(step="select", depends_on=("events",))},
-        publish=Publish(step="rows", key=("date",)),
-    )
-    inputs = InputListing(
-        project=Project(sources={"events": source}, pipelines={"all": pipeline}),
-        store=store,
-        files=files,
-        table=unused,
-        foreign=ForeignTables(unused, store),
-        raw_bucket="raw",
-        now=lambda: _ARRIVED,
-    )
+    inputs = listing_of(source, store=store, files=files, now=lambda: _ARRIVED)
     start, processor = time.perf_counter(), time.process_time()
     manifest = inputs.manifest("all", day_of(date.fromisoformat(_DAY), "UTC"))
     store_manifest(store, f"s3://exchange/manifests/{manifest.digest}.json", manifest)

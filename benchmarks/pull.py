@@ -39,8 +39,8 @@ from benchmarks import data
 from benchmarks.pull_files import EVENTS, remove_offsets, write_events, write_flights
 from slackwater.receiver.connectors.connector import Download
 from slackwater.receiver.pull.fetch import FileFetcher
-from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
-from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.file_cache import Content, FileEntry
+from slackwater.receiver.pull.plan import FileDecision, WorkItem
 from slackwater.receiver.pull.records import next_revision
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.storage import split_uri

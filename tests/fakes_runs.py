@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
@@ -17,9 +17,12 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.pipeline.definition import Pipeline, Publish, StepUse
+from slackwater.project.project import Project
 from slackwater.runs.comparison_run import ComparisonRun, DueCost
 from slackwater.runs.cost_recorder import is_final
 from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.pipeline_records import (
     MOST_DAYS,
     MOST_OBJECTS,
@@ -30,6 +33,7 @@ from slackwater.runs.pipeline_records import (
     RerunUsage,
 )
 from slackwater.runs.record import DayRecord, Run, RunRecord
+from slackwater.sources.definition import Source
 from slackwater.storage import ObjectHead, StoredObject
 
 _BUCKET, _PIPELINE, _DAY, _RUN_ID = "b" * 63, "p" * 63, "2013-03-10", "0" * 32
@@ -44,6 +48,7 @@ LONGEST_RUN = Run(
     files=10**15,
     rows=10**15,
     bytes=10**15,
+    read_bytes=10**15,
 )
 """A run with the longest names and numbers."""
 
@@ -340,6 +345,25 @@ class DictCatalog:
 
 NO_FOREIGN_TABLES = ForeignTables(DictCatalog(), DictStore())
 """For projects whose pipelines read no tables of other systems."""
+
+
+def listing_of(source: Source, *, store: Any, files: Any, now: Callable[[], datetime]) -> InputListing:
+    """Return the listing of inputs of a pipeline, `all`, that reads this source only."""
+    pipeline = Pipeline(
+        pipeline="all",
+        sources=(source.source,),
+        steps={"rows": StepUse(step="select", depends_on=(source.source,))},
+        publish=Publish(step="rows", key=("date",)),
+    )
+    return InputListing(
+        project=Project(sources={source.source: source}, pipelines={"all": pipeline}),
+        store=store,
+        files=files,
+        table=DictRunTable(),
+        foreign=NO_FOREIGN_TABLES,
+        raw_bucket="raw",
+        now=now,
+    )
 
 
 class SetExecutions:

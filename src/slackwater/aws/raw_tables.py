@@ -34,7 +34,7 @@ from slackwater.runs.inputs.partition_objects import objects_of_partitions
 from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import TIMESTAMP, raw_schema
-from slackwater.sources.partitions import Partition, partition_value, source_partition, source_prefix, version_of
+from slackwater.sources.partitions import Partition, object_partition, source_partition, source_prefix, version_of
 from slackwater.storage import ObjectStore, StoredObject, split_uri
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class RawTables:
             new, replacing = list[StoredObject](), list[StoredObject]()
             for item in added:
                 # An object of a pushed batch that is no member replaces nothing.
-                replaces = _partition_of(item) in changed and (item.packed or version_of(item.uri))
+                replaces = object_partition(item.uri) in changed and (item.packed or version_of(item.uri))
                 (replacing if replaces else new).append(item)
             # Several snapshots in one commit: each writes one manifest.
             with table.transaction() as transaction:
@@ -191,7 +191,7 @@ class RawTables:
             content=DataFileContent.DATA,
             file_path=item.packed.uri if item.packed else item.uri,
             file_format=FileFormat.PARQUET,
-            partition=Record(*_partition_of(item)),
+            partition=Record(*object_partition(item.uri)),
             record_count=item.packed.total if item.packed else stored_rows(self.store, item.uri),
             file_size_in_bytes=item.packed.size if item.packed else item.size,
             spec_id=spec_id,
@@ -255,10 +255,6 @@ def _files_of_day(table: Table, date: str) -> Iterator[DataFile]:
 
 def _partition(file: DataFile) -> Partition:
     return Partition(file.partition[0], file.partition[1])
-
-
-def _partition_of(item: StoredObject) -> Partition:
-    return Partition(partition_value(item.uri, "date"), partition_value(item.uri, "hour"))
 
 
 def _parts_of(items: list[StoredObject]) -> list[list[StoredObject]]:

@@ -27,7 +27,7 @@ from slackwater.runs.packing.index import OBJECT, ROW
 from slackwater.runs.period import Period
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA, RECEIVED_AT, TIMESTAMP
-from slackwater.sources.partitions import partition_value
+from slackwater.sources.partitions import object_partition
 from slackwater.steps.files import ProjectFiles
 from slackwater.storage import ObjectFile, StoredObject
 
@@ -90,7 +90,7 @@ class Deployed:
         )
 
         def age(item: StoredObject) -> tuple[object, ...]:
-            return partition_value(item.uri, "date"), partition_value(item.uri, "hour"), item.modified
+            return object_partition(item.uri), item.modified
 
         found: dict[str, pa.Table] = {}
         missing = self._rows

@@ -78,6 +78,11 @@ def version_of(uri: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
+def object_partition(uri: str) -> Partition:
+    """Return the partition of an object from its URI, which is one of a source's objects; it is not checked."""
+    return Partition(partition_value(uri, "date"), partition_value(uri, "hour"))
+
+
 def partition_value(uri: str, key: str) -> str:
     """Return the value of `key=value` in the URI of a partition's object, or an empty string without that key."""
     return next((part.removeprefix(f"{key}=") for part in uri.split("/") if part.startswith(f"{key}=")), "")

@@ -24,7 +24,7 @@ from slackwater.project.project import Project
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.packing.index import ENDING, INDEX, format_index, packed_object
 from slackwater.sources.event_schema import raw_schema
-from slackwater.sources.partitions import ROWS, Partition, object_name, object_uri, partition_value
+from slackwater.sources.partitions import ROWS, Partition, object_name, object_partition, object_uri
 from slackwater.storage import StoredObject
 from tests.fakes_aws import DictGlue, FakeAws
 from tests.fakes_functions import resources_of
@@ -132,7 +132,9 @@ class World:
 
     def listing(self, partitions=None):
         listed = consistent_listing(self.source, lambda: self.store.list("s3://raw/raw/"), files=self.files).objects
-        return {item.uri: item.size for item in listed if partitions is None or partition_of(item.uri) in partitions}
+        return {
+            item.uri: item.size for item in listed if partitions is None or object_partition(item.uri) in partitions
+        }
 
     def table(self):
         return self.catalog.load_table("db.things")
@@ -142,13 +144,13 @@ class World:
         tasks = [task.file for task in self.table().scan().plan_files()]
         assert len({file.file_path for file in tasks}) == len(tasks)
         for file in tasks:
-            assert (file.partition[0], file.partition[1]) == partition_of(file.file_path)
+            assert (file.partition[0], file.partition[1]) == object_partition(file.file_path)
             if (path := self.store.path(file.file_path)).exists():
                 assert file.record_count == pq.read_metadata(path).num_rows
         return {
             file.file_path: file.file_size_in_bytes
             for file in tasks
-            if partitions is None or partition_of(file.file_path) in partitions
+            if partitions is None or object_partition(file.file_path) in partitions
         }
 
     def snapshots(self):
@@ -165,10 +167,6 @@ class World:
 
     def metadata_files(self):
         return {uri.uri for uri in self.store.list("s3://warehouse/")}
-
-
-def partition_of(uri):
-    return Partition(partition_value(uri, "date"), partition_value(uri, "hour"))
 
 
 def test_a_packed_object_takes_the_places_of_its_members(tmp_path):

@@ -14,7 +14,7 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.partition_objects import objects_of_partitions
-from slackwater.runs.packing import pack_hours
+from slackwater.runs.packing import pack_hours, turn
 from slackwater.runs.packing.event_files import event_files
 from slackwater.runs.packing.event_reader import EventReader
 from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW, read_index
@@ -271,7 +271,7 @@ def test_rows_that_do_not_fit_into_memory_become_several_packed_objects(monkeypa
 
 def test_members_are_deleted_if_their_hour_has_left_the_window_meanwhile(monkeypatch):
     """An hour before the window is not packed for the first time."""
-    monkeypatch.setattr(pack_hours, "_TURN_DAYS", 0)
+    monkeypatch.setattr(turn, "_DAYS", 0)
     world = World()
     world.push_small(3)
     world.clock.time = datetime(2013, 3, 11, tzinfo=UTC) + timedelta(days=38, seconds=-1)
@@ -337,7 +337,7 @@ def test_a_batch_that_is_sent_again_after_its_object_was_deleted_counts_once():
 
 
 def test_a_packed_hour_to_which_nothing_has_come_is_only_listed(monkeypatch):
-    monkeypatch.setattr(pack_hours, "_TURN_DAYS", 0)
+    monkeypatch.setattr(turn, "_DAYS", 0)
     world = World()
     world.push_small(3)
     world.pack()

@@ -9,14 +9,11 @@ import pytest
 from msgspec import structs
 
 from slackwater.errors import ObjectInvalid
-from slackwater.pipeline.definition import Pipeline, Publish, StepUse
-from slackwater.project.project import Project
-from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import PackedHour, read_manifest, store_manifest
 from slackwater.runs.packing import index
 from slackwater.runs.packing.index import ENDING, INDEX
 from slackwater.runs.period import day_of
-from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
+from tests.fakes_runs import listing_of
 from tests.pulling import csv_of, row
 from tests.unit.packing.test_pack_hours import HOUR, NOON, World
 
@@ -40,21 +37,8 @@ class Inputs:
         monkeypatch.setattr(index, "read_index", read_index)
 
     def manifest(self, known=None):
-        pipeline = Pipeline(
-            pipeline="all",
-            sources=("things",),
-            steps={"rows": StepUse(step="select", depends_on=("things",))},
-            publish=Publish(step="rows", key=("date",)),
-        )
-        inputs = InputListing(
-            project=Project(sources={"things": self.world.source}, pipelines={"all": pipeline}),
-            store=self.world.store,
-            files=self.world.cache,
-            table=DictRunTable(),
-            foreign=NO_FOREIGN_TABLES,
-            raw_bucket="raw",
-            now=self.world.clock,
-        )
+        world = self.world
+        inputs = listing_of(world.source, store=world.store, files=world.cache, now=world.clock)
         self.read.clear()
         return inputs.manifest("all", DAY, known=known)
 

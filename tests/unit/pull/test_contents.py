@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from slackwater.receiver.pull.fetch import LEASE
-from slackwater.receiver.pull.file_cache import Content, ContentVersion, EntryChanged, FileDecision
+from slackwater.receiver.pull.file_cache import Content, ContentVersion, EntryChanged
+from slackwater.receiver.pull.plan import FileDecision
 from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.partitions import Partition, version_of

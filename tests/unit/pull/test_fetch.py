@@ -21,7 +21,8 @@ import yaml
 from examples.nyc_flights import feed
 from slackwater.errors import CloudError, DataError, FileTooLarge, PartnerError, Throttled
 from slackwater.receiver.pull.fetch import LEASE
-from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
+from slackwater.receiver.pull.file_cache import EntryChanged, FileState
+from slackwater.receiver.pull.plan import FileDecision
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
 from tests.pulling import FIRST, HEADER, SECOND, THIRD, Setup, csv_of, row

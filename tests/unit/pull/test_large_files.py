@@ -9,9 +9,8 @@ import pytest
 from slackwater.errors import CloudError, FileTooLarge, PartnerError
 from slackwater.receiver.connectors.connector import ListedFile
 from slackwater.receiver.pull.fetch_result import FetchResult, FetchState
-from slackwater.receiver.pull.file_cache import FileDecision
 from slackwater.receiver.pull.large_files import FunctionFetcher, expect_function_size, failure_reason_uri, job_result
-from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.plan import FileDecision, WorkItem
 from tests.fakes_receiver import MemoryStore, a_source
 
 pytestmark = pytest.mark.unit

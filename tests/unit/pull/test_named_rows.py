@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from slackwater.receiver.pull.fetch import LEASE
-from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry, FileState
+from slackwater.receiver.pull.file_cache import Content, FileEntry, FileState
+from slackwater.receiver.pull.plan import FileDecision
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.storage import StoredObject
 from tests.before_named_rows import as_before, attempt_before

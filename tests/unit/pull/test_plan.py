@@ -12,7 +12,6 @@ from slackwater.receiver.connectors.connector import ListedFile, bucket_folder, 
 from slackwater.receiver.pull.file_cache import (
     Content,
     ContentVersion,
-    FileDecision,
     FileEntry,
     FileState,
     Lease,
@@ -22,6 +21,7 @@ from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import (
     MAX_ITEMS,
     MAX_RETRIES,
+    FileDecision,
     lookback_dates,
     plan_pull,
     read_item,

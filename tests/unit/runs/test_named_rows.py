@@ -6,16 +6,13 @@ from datetime import date
 
 import pytest
 
-from slackwater.pipeline.definition import Pipeline, Publish, StepUse
-from slackwater.project.project import Project
-from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.period import day_of
 from slackwater.sources.partitions import Partition, named_rows, object_name, object_uri
 from tests import pulling, pushing
 from tests.before_named_rows import as_before
 from tests.fakes_receiver import RECEIVED, a_source
-from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
+from tests.fakes_runs import listing_of
 
 pytestmark = pytest.mark.unit
 
@@ -68,21 +65,7 @@ class Received:
         self.rows += len(names)
 
     def freeze(self, known: InputManifest | None = None) -> InputManifest:
-        pipeline = Pipeline(
-            pipeline="all",
-            sources=("things",),
-            steps={"rows": StepUse(step="select", depends_on=("things",))},
-            publish=Publish(step="rows", key=("date",)),
-        )
-        inputs = InputListing(
-            project=Project(sources={"things": self.source}, pipelines={"all": pipeline}),
-            store=self.store,
-            files=self.pulled.cache,
-            table=DictRunTable(),
-            foreign=NO_FOREIGN_TABLES,
-            raw_bucket="raw",
-            now=lambda: RECEIVED,
-        )
+        inputs = listing_of(self.source, store=self.store, files=self.pulled.cache, now=lambda: RECEIVED)
         self.asked.clear()
         return inputs.manifest("all", day_of(date(2013, 3, 11), "UTC"), known=known)
 

@@ -14,7 +14,7 @@ from slackwater.runs.inputs.listing import DayListing
 from slackwater.runs.inputs.source_counts import CountsReader
 from slackwater.runs.period import start_of
 from slackwater.sources.definition import Source
-from slackwater.sources.partitions import Partition, named_rows, partition_value
+from slackwater.sources.partitions import named_rows, object_partition
 from slackwater.state.completeness import PeriodCounts
 
 
@@ -62,7 +62,7 @@ def _listed_periods(
         count = named_rows(item.uri)
         if count is None:  # its metadata has it, which the check of a published day reads
             return None
-        rows[start_of(Partition(partition_value(item.uri, "date"), partition_value(item.uri, "hour")))] += count
+        rows[start_of(object_partition(item.uri))] += count
     hours = [hour for partition in facts.day.partitions() if (hour := start_of(partition)) < now]
     try:
         return counts.periods(source, hours, rows)

@@ -42,13 +42,12 @@ from slackwater.receiver.pull.file_cache import (
     EntryChanged,
     FileCache,
     FileCounts,
-    FileDecision,
     FileEntry,
     FileState,
     Lease,
     retry_delay,
 )
-from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.plan import FileDecision, WorkItem
 from slackwater.receiver.pull.records import Changed, Records
 from slackwater.receiver.pull.stage_file import StagedFile, stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter

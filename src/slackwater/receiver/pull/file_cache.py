@@ -1,4 +1,4 @@
-"""The file cache: a record of each pulled file and of each content, and the decision what a pull does with a file.
+"""The file cache: a record of each pulled file and of each content.
 
 Files with the same content share its objects. A content is stored as one definition of the source reads it: when the
 definition is corrected, the content is read again, and its new objects replace the old ones for all of its files. Each
@@ -55,23 +55,6 @@ class FileState(StrEnum):
 _NOT_TAKEN = frozenset({FileState.LISTED, FileState.LEASED, FileState.FAILED})
 # What releases before objects were named by attempt have recorded of files and contents, to delete their objects.
 _OF_EARLIER_RELEASES = ("writing", "superseded", "versions", "writers", "deleting", "changes")
-
-
-class FileDecision(StrEnum):
-    """What a pull does with a file."""
-
-    NEW = "new"
-    """Fetch it: none of its contents is stored."""
-    CHANGED = "changed"
-    """Fetch it: the stored content may be outdated, or was read with another definition of the source."""
-    UNCHANGED = "unchanged"
-    """Do nothing: the stored content is the current one."""
-    REPAIR = "repair"
-    """Fetch it, or only report what its commit has changed: an earlier pull of it was interrupted."""
-    BUSY = "busy"
-    """Do nothing: another pull is fetching it."""
-    WAITING = "waiting"
-    """Do nothing yet: earlier attempts have failed, and the delay before the next one has not passed."""
 
 
 class CacheRecord(BaseModel):
@@ -371,39 +354,3 @@ def retry_delay(attempts: int) -> timedelta:
         return timedelta(0)
     factor: int = 2 ** min(attempts - 2, 10)
     return min(_FIRST_DELAY * factor, _MAX_DELAY)
-
-
-def decide(
-    listed: ListedFile | None,
-    entry: FileEntry | None,
-    *,
-    definition: str,
-    is_definition_current: bool,
-    now: datetime,
-) -> FileDecision:
-    """Return what a pull does with a file.
-
-    `listed` is None when the partner no longer lists it, `entry` when no pull has fetched it yet.
-    `definition` is the digest of the source's present definition (`Source.reading_digest`), and `is_definition_current`
-    says whether readers see the content as this definition reads it.
-    """
-    if entry is None:
-        return FileDecision.NEW
-    if entry.is_leased(now):
-        return FileDecision.BUSY
-    fetch = FileDecision.CHANGED if entry.content else FileDecision.NEW
-    was_listed_so = listed is None or listed == entry.attempted
-    if entry.is_unfinished or (entry.state is FileState.VANISHED and listed):
-        # What the partner has delivered again, or a corrected definition reads, may be right now: it does not wait.
-        is_repeated = was_listed_so and entry.attempted_definition in {"", definition}
-        if is_repeated and entry.due and now < entry.due:
-            return FileDecision.WAITING
-        # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
-        return FileDecision.REPAIR if entry.lease or entry.is_unreported else fetch
-    if listed is None:
-        return FileDecision.UNCHANGED
-    if entry.state is FileState.GIVEN_UP:
-        is_current = was_listed_so
-    else:
-        is_current = entry.matches_listing(listed) and is_definition_current
-    return FileDecision.UNCHANGED if is_current else fetch

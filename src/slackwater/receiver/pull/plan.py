@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from slackwater.errors import InputError
 from slackwater.receiver.connectors.connector import Connector, ListedFile
 from slackwater.receiver.pull.count_files import NO_COUNT_FILES, CountFiles
-from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
+from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileEntry, FileState
 from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
 from slackwater.sources.file_pattern import FilePattern, WatchedPattern
@@ -24,6 +25,23 @@ from slackwater.storage import ObjectStore
 MAX_ITEMS = 360
 # Of these, the largest number of files that earlier attempts have not taken: they cannot keep newer files waiting.
 MAX_RETRIES = 76
+
+
+class FileDecision(StrEnum):
+    """What a pull does with a file."""
+
+    NEW = "new"
+    """Fetch it: none of its contents is stored."""
+    CHANGED = "changed"
+    """Fetch it: the stored content may be outdated, or was read with another definition of the source."""
+    UNCHANGED = "unchanged"
+    """Do nothing: the stored content is the current one."""
+    REPAIR = "repair"
+    """Fetch it, or only report what its commit has changed: an earlier pull of it was interrupted."""
+    BUSY = "busy"
+    """Do nothing: another pull is fetching it."""
+    WAITING = "waiting"
+    """Do nothing yet: earlier attempts have failed, and the delay before the next one has not passed."""
 
 
 class WorkItem(BaseModel):
@@ -261,3 +279,39 @@ def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:
     if not 0 <= index < len(items):
         raise InputError(f"{uri} has {len(items)} items: there is no item {index}")
     return items[index]
+
+
+def decide(
+    listed: ListedFile | None,
+    entry: FileEntry | None,
+    *,
+    definition: str,
+    is_definition_current: bool,
+    now: datetime,
+) -> FileDecision:
+    """Return what a pull does with a file.
+
+    `listed` is None when the partner no longer lists it, `entry` when no pull has fetched it yet.
+    `definition` is the digest of the source's present definition (`Source.reading_digest`), and `is_definition_current`
+    says whether readers see the content as this definition reads it.
+    """
+    if entry is None:
+        return FileDecision.NEW
+    if entry.is_leased(now):
+        return FileDecision.BUSY
+    fetch = FileDecision.CHANGED if entry.content else FileDecision.NEW
+    was_listed_so = listed is None or listed == entry.attempted
+    if entry.is_unfinished or (entry.state is FileState.VANISHED and listed):
+        # What the partner has delivered again, or a corrected definition reads, may be right now: it does not wait.
+        is_repeated = was_listed_so and entry.attempted_definition in {"", definition}
+        if is_repeated and entry.due and now < entry.due:
+            return FileDecision.WAITING
+        # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
+        return FileDecision.REPAIR if entry.lease or entry.is_unreported else fetch
+    if listed is None:
+        return FileDecision.UNCHANGED
+    if entry.state is FileState.GIVEN_UP:
+        is_current = was_listed_so
+    else:
+        is_current = entry.matches_listing(listed) and is_definition_current
+    return FileDecision.UNCHANGED if is_current else fetch

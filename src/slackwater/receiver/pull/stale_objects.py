@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from slackwater.errors import ObjectMissing
 from slackwater.receiver.pull.file_cache import FileCache, is_committed
-from slackwater.sources.partitions import Partition, UpdateTable, partition_value, source_prefix, version_of
+from slackwater.sources.partitions import UpdateTable, object_partition, source_prefix, version_of
 from slackwater.storage import ObjectStore, StoredObject
 
 KEPT = timedelta(days=3)
@@ -94,7 +94,6 @@ class StaleObjects:
             if max(item.modified, content.changed_at or item.modified) < kept_since:
                 stale.append(item.uri)
         if stale:
-            keys = ((partition_value(uri, "date"), partition_value(uri, "hour")) for uri in stale)
-            self.update_table(source, {Partition(*key) for key in keys})
+            self.update_table(source, set(map(object_partition, stale)))
         self.store.delete(stale)
         return Removal(len(stale), len(unrecorded), unrecorded[0] if unrecorded else "")

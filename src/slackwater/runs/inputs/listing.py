@@ -140,14 +140,8 @@ class InputListing:
             for number, (source, listing) in enumerate(zip(sources, listings, strict=True)):
                 on_removed = definition.on_removed(self.project.source(source))
                 if listing.removed and on_removed != "keep":
-                    removed = {item.uri for item in listing.objects if listing.is_removed(item.uri)}
-                    kept = [item for item in listing.objects if item.uri not in removed]
-                    listings[number] = listing._replace(objects=kept)
-                    files = {path for uri in removed for path in listing.files_of(uri)}
-                    # A file may have got another content before it was removed.
-                    former = {item.uri for item in known_of.get(source, ()) if item.file in files}
-                    former -= {item.uri for item in kept}
-                    left_out |= dict.fromkeys([*sorted(removed), *sorted(former)], on_removed)
+                    listings[number], removed = _without_removed(listing, known_of.get(source, ()))
+                    left_out |= dict.fromkeys(removed, on_removed)
             objects, packed = list[InputObject](), dict[str, PackedHour]()
             for source, listing in zip(sources, listings, strict=True):
                 found = listed_hours(listing.objects, known.packed)
@@ -251,6 +245,19 @@ class InputListing:
                 yield from map(read, group) if is_packed else pool.map(read, group)
 
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids, receipt=listing.receipt)
+
+
+def _without_removed(listing: ConsistentListing, known: Iterable[InputObject]) -> tuple[ConsistentListing, list[str]]:
+    """Return a source's listing without the objects of removed files, and their URIs.
+
+    With these are the `known` objects of former contents of such files.
+    """
+    removed = {item.uri for item in listing.objects if listing.is_removed(item.uri)}
+    kept = [item for item in listing.objects if item.uri not in removed]
+    files = {path for uri in removed for path in listing.files_of(uri)}
+    # A file may have got another content before it was removed.
+    former = {item.uri for item in known if item.file in files} - {item.uri for item in kept}
+    return listing._replace(objects=kept), [*sorted(removed), *sorted(former)]
 
 
 def _input_object(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from slackwater.runs.packing.index import with_members
 from slackwater.runs.period import HOUR, start_of
-from slackwater.sources.partitions import Partition, partition_value, source_prefix
+from slackwater.sources.partitions import Partition, object_partition, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 # A source is listed with one request after the other up to so many objects, and the rest of it in so many parts.
@@ -85,8 +85,7 @@ class HourRange(NamedTuple):
     def objects(self, store: ObjectStore) -> Iterator[StoredObject]:
         """Yield the objects in order of URI."""
         for stored in takewhile(lambda item: item.uri < self.end, store.list(self.prefix, start_after=self.start)):
-            hour = Partition(partition_value(stored.uri, "date"), partition_value(stored.uri, "hour"))
-            if hour in self.partitions:
+            if object_partition(stored.uri) in self.partitions:
                 yield stored
 
     def after(self, uri: str) -> list[HourRange]:

@@ -19,7 +19,7 @@ of two days of the source, in turn: the work of a call does not depend on the ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -32,6 +32,7 @@ from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing
 from slackwater.runs.inputs.partition_objects import all_of_partitions, objects_of_partitions
 from slackwater.runs.packing.index import ENDING, INDEX, KEPT, PackedObject, format_index, members_of, read_index
+from slackwater.runs.packing.turn import days_in_turn
 from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import HOUR, partition_of, start_of
 from slackwater.sources.definition import Source
@@ -39,21 +40,17 @@ from slackwater.sources.partitions import (
     Partition,
     UpdateTable,
     named_rows,
+    object_partition,
     partition_prefix,
-    partition_value,
-    source_partition,
-    source_prefix,
     version_of,
 )
-from slackwater.storage import ObjectStore, StoredObject, split_uri
+from slackwater.storage import ObjectStore, StoredObject
 
 _DAY = timedelta(days=1)
 # An hour is packed an hour after its end: most of its events have arrived.
 _WAIT = HOUR
 # Days before today whose hours are packed. A file of a pull may be as late as its look-back window is long.
 _WINDOW = 35 * _DAY
-# Days whose packed hours a call looks at in turn, of those of ten years: events with wrong times may have any date.
-_TURN_DAYS, _TURN_WINDOW = 2, 3653 * _DAY
 # Requests for indexes at the same time.
 _READERS = 16
 # A pulled file may change until it has left the look-back window. Its date may be that of the day after the one on
@@ -112,7 +109,7 @@ class HourPacker:
                 hours = self._packed_of(source, hours)
             total = _total([total, self._day(source, hours, ends_at)])
             day -= _DAY
-        for day in self._days_in_turn(source, started, last_day):
+        for day in days_in_turn(source, started, last_day, store=self.store, raw_bucket=self.raw_bucket):
             if self.now() < ends_at:
                 packed = self._packed_of(source, _hours_of(day, newest))
                 total = _total([total, self._day(source, packed, ends_at, reads_indexes=source.pull is not None)])
@@ -138,21 +135,6 @@ class HourPacker:
         days = groupby(map(partition_of, hours), key=lambda hour: hour.date)
         return _total(self._day(source, [*found], ends_at) for _, found in days)
 
-    def _days_in_turn(self, source: Source, now: datetime, last: datetime) -> Iterator[datetime]:
-        """Yield up to `_TURN_DAYS` of the days from the first one of the source to `last`: other ones in each hour."""
-        prefix = source_prefix(self.raw_bucket, source.source)
-        objects = self.store.list(prefix, start_after=f"{prefix}date={partition_of(last - _TURN_WINDOW).date}")
-        first = next((found[1] for item in objects if (found := source_partition(split_uri(item.uri)[1]))), None)
-        if first is None or (first_day := start_of(Partition(first.date, "00"))) > last:
-            return
-        # The smallest power of two that is not less than the number of days. It rarely changes, so no day is left out.
-        cycle = 1 << (last - first_day).days.bit_length()
-        position = int(now.timestamp()) // 3600 * _TURN_DAYS
-        for number in range(position, position + _TURN_DAYS):
-            day = first_day + (number - first_day.toordinal()) % cycle * _DAY
-            if day <= last:
-                yield day
-
     def _packed_of(self, source: Source, hours: Iterable[Partition]) -> list[Partition]:
         """Return those of the hours that have an index. Nothing is listed: other hours may have many objects."""
         uris = {hour: f"{partition_prefix(self.raw_bucket, source.source, hour)}{INDEX}" for hour in hours}
@@ -167,7 +149,7 @@ class HourPacker:
         With `reads_indexes`, the hours are packed ones, and each index is read: a pull may have replaced members.
         """
         stored = all_of_partitions(source.source, set(hours), store=self.store, raw_bucket=self.raw_bucket)
-        by_hour = {hour: [*items] for hour, items in groupby(stored, key=_partition)}
+        by_hour = {hour: [*items] for hour, items in groupby(stored, key=lambda item: object_partition(item.uri))}
         wanted = {hour for hour, items in by_hour.items() if reads_indexes or self._is_due(source, items)}
         if not wanted:
             return Packing()
@@ -182,7 +164,7 @@ class HourPacker:
             if len(hours) == 1:
                 return Packing(failed={"T".join(hours[0]): str(error)})
             return _total(self._day(source, [hour], ends_at, reads_indexes=reads_indexes) for hour in hours)
-        seen = {hour: [*items] for hour, items in groupby(listing.objects, key=_partition)}
+        seen = {hour: [*items] for hour, items in groupby(listing.objects, key=lambda item: object_partition(item.uri))}
         packed, deleted, failed = 0, 0, dict[str, str]()
         for hour in sorted(wanted):
             if self.now() >= ends_at:
@@ -299,7 +281,3 @@ def _hours_of(day: datetime, newest: datetime) -> list[Partition]:
     """Return the hours of a day that begin at `newest` or before."""
     hours = (day + number * HOUR for number in range(24))
     return [partition_of(hour) for hour in hours if hour <= newest]
-
-
-def _partition(item: StoredObject) -> Partition:
-    return Partition(partition_value(item.uri, "date"), partition_value(item.uri, "hour"))
