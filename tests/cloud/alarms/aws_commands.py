@@ -87,14 +87,16 @@ class AwsCommands:
 
 
 def _version_1(words: list[str]) -> list[str]:
-    """Return the words of a command for version 1 of the AWS command line, which has no `logs tail`.
+    """Return the words of a command for version 1 of the AWS command line.
 
-    Version 2 makes the same request for it.
+    Version 1 has no `logs tail`, for which version 2 makes the same request, and takes a payload only as it is written.
     """
     match words:
         case ["logs", "tail", group, "--since", since]:
             start = int(1000 * (time.time() - int(since[:-1]) * _SECONDS[since[-1]]))
             return ["logs", "filter-log-events", "--log-group-name", group, "--start-time", str(start)]
+        case [*before, "--cli-binary-format", "raw-in-base64-out", "--payload", payload, output]:
+            return [*before, "--payload", payload, output]
     return words
 
 

@@ -207,7 +207,7 @@ def test_an_alarm_fires_when_objects_of_an_hour_cannot_be_packed(cloud, state, m
     failed = {"MetricName": "Errors", "Dimensions": [{"Name": "FunctionName", "Value": function}]}
     cloud.client("cloudwatch").put_metric_data(Namespace="AWS/Lambda", MetricData=[{**failed, "Value": 3}])
     assert until(lambda: state("pack-objects") == "ALARM")
-    log, *_ = runbook("pack-objects")
+    log, *_ = runbook("pack-objects", SOURCE="taps")
     assert f"taps {partition.date}T05" in log
     assert until(lambda: messages.of(WARNING, "pack-objects"))
 
