@@ -1,11 +1,13 @@
 """Each write of the function that packs small objects is the last one of a process, once before it and once after it.
 
-Meanwhile late events come, and a pulled file changes.
+Meanwhile late events come, and a pulled file changes. With `PACKED_OBJECTS`, the other hours of the day get so many
+objects with one event each, one hour after the other.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,16 +18,20 @@ import pytest
 
 from slackwater.runs.packing.index import ENDING, INDEX
 from tests.cloud.deaths import deaths
+from tests.cloud.raw_objects import put_events
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SOURCE, PIPELINE, FUNCTION = "drops", "drop_totals", "slackwater-pack-objects"
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
 DATE = START.date().isoformat()
-HOURS, OBJECTS = 3, 5
-"""Hours of the day, and from how many objects on they are packed."""
-WRITES = 3 * HOURS
+HOURS, OBJECTS = range(21, 24), 5
+"""The hours that the partner sends, and from how many objects on they are packed."""
+WRITES = 3 * len(HOURS)
 """A packed object, an index and a message for each hour."""
+LARGE = int(os.environ.get("PACKED_OBJECTS", "0")) // HOURS.start
+OTHERS = range(HOURS.start if LARGE else 0)
+"""The hours before, which are packed before them, and how many objects each has."""
 
 
 def define(cloud, partner):
@@ -65,14 +71,22 @@ class Sent:
 
     def event(self, hour):
         number = next(self.numbers)
-        return {"id": f"d{number}", "value": number, "at": (START + timedelta(hours=hour, seconds=number)).isoformat()}
+        time = START + timedelta(hours=hour, milliseconds=number)
+        return {"id": f"d{number}", "value": number, "at": time.isoformat()}
 
     def push(self):
         """Push more events of each hour than its objects may be, one of them twice."""
-        events = [self.event(hour) for hour in range(HOURS) for _ in range(OBJECTS + 1)]
+        events = [self.event(hour) for hour in HOURS for _ in range(OBJECTS + 1)]
         with ThreadPoolExecutor(4) as pool:
             for status in pool.map(self._post, [*events, events[0]]):
                 assert status == 202
+        self.pushed += events
+
+    def put(self, hour):
+        """Store the objects of another hour."""
+        events = [self.event(hour) for _ in range(LARGE)]
+        stored = [(event["id"], event["value"], datetime.fromisoformat(event["at"])) for event in events]
+        put_events(self.cloud, SOURCE, stored, LARGE)
         self.pushed += events
 
     def _post(self, event):
@@ -83,7 +97,7 @@ class Sent:
         return response.status_code
 
     def replace_file(self):
-        self.file = [self.event(hour) for hour in range(HOURS)]
+        self.file = [self.event(hour) for hour in HOURS]
         lines = [f"{event['id']},{event['value']},{event['at']}\n" for event in self.file]
         self.partner.put(f"{SOURCE}-{DATE}.csv", f"id,value,at\n{''.join(lines)}".encode())
         assert self.cloud.json("pull", SOURCE)["stored"] == 1
@@ -95,7 +109,7 @@ class Sent:
             hour = datetime.fromisoformat(event["at"]).hour
             events[hour] += 1
             total[hour] += event["value"]
-        return [[hour, events[hour], total[hour]] for hour in range(HOURS)]
+        return [[hour, events[hour], total[hour]] for hour in sorted(events)]
 
 
 @pytest.fixture
@@ -106,7 +120,7 @@ def sent(cloud, partner):
 
 
 def test_no_event_is_lost_or_doubled_when_the_process_that_packs_dies_at_any_write(cloud, sent, tmp_path, capsys):
-    run = (PIPELINE, "--date", DATE)
+    run, hours = (PIPELINE, "--date", DATE), len(HOURS) + len(OTHERS)
     functions, prefix = cloud.client("lambda"), f"raw/source={SOURCE}/date={DATE}/"
 
     def pack():
@@ -138,15 +152,17 @@ def test_no_event_is_lost_or_doubled_when_the_process_that_packs_dies_at_any_wri
             sent.push()
             if number % 4 == 0:
                 sent.replace_file()
+            if number < len(OTHERS):
+                sent.put(OTHERS[number])
             while not pack():
                 assert queried() == sent.rows()
-            if died.by_function()[FUNCTION] == 2 * WRITES:
+            if number >= len(OTHERS) and died.by_function()[FUNCTION] >= 2 * WRITES:
                 break
         by_function = died.by_function()
-    assert by_function[FUNCTION] == 2 * WRITES
-    assert sum(key.endswith(INDEX) for key in keys()) == HOURS
+    assert by_function[FUNCTION] >= 2 * WRITES
+    assert sum(key.endswith(INDEX) for key in keys()) == hours
     # Packed objects without an index are left of processes that have died.
-    assert sum(key.endswith(ENDING) for key in keys()) > HOURS
+    assert sum(key.endswith(ENDING) for key in keys()) > hours
     assert queried() == sent.rows()
     # Late events and the changed file run the day again; what was packed does not.
     assert cloud.json("run", *run)["outcome"] == "published"
@@ -157,4 +173,4 @@ def test_no_event_is_lost_or_doubled_when_the_process_that_packs_dies_at_any_wri
     assert cloud.json("run", *run)["outcome"] == "unchanged"
     assert (published(), queried()) == (sent.rows(), sent.rows())
     with capsys.disabled():
-        print(f"\n{len(sent.pushed):,} objects in {HOURS} hours; processes killed: {dict(by_function)}")
+        print(f"\n{len(sent.pushed):,} objects in {hours} hours; processes killed: {dict(by_function)}")

@@ -6,18 +6,15 @@ before, a run of 86,400 objects took an hour.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
 import boto3
-import pyarrow as pa
 import pytest
 from botocore.config import Config
 
@@ -25,13 +22,10 @@ from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.local import cloud as local_cloud
 from slackwater.project.project import load_project
-from slackwater.receiver.writing.raw_writer import encode_parquet
 from slackwater.runs.packing.pack_hours import HourPacker
-from slackwater.runs.period import partition_of
-from slackwater.sources.event_schema import raw_schema
-from slackwater.sources.partitions import object_name, object_uri
 from tests.cloud.conftest import Inbox
 from tests.cloud.random_kills import DRIVERS, processes_of
+from tests.cloud.raw_objects import put_events
 from tests.cloud.roles import create_queue
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
@@ -45,27 +39,9 @@ SMALL, LARGE = MIDNIGHT - timedelta(days=3), MIDNIGHT - timedelta(days=4)
 
 
 def put_day(cloud, start, objects):
-    """Store the same 86,400 events of a day in so many objects, as the receiver writes them."""
-    store, bucket = S3ObjectStore(cloud.client("s3")), cloud.outputs()["RawBucket"]
-    source = load_project(cloud.project).source("taps")
-    schema, events = raw_schema(source), OBJECTS // objects
-
-    def put(number):
-        first = number * events
-        times = [start + timedelta(microseconds=(first + n) * 86_400 * 10**6 // OBJECTS) for n in range(events)]
-        columns = {field.name: pa.nulls(events, field.type) for field in schema}
-        columns["id"] = pa.array([f"p{first + n}" for n in range(events)])
-        columns["value"] = pa.array(range(first, first + events), pa.int64())
-        for name in ("at", "_event_time", "_received_at"):
-            columns[name] = pa.array(times, schema.field(name).type)
-        columns["_batch_id"] = pa.array([f"{number:032x}"] * events)
-        # The order of names is not that of arrival.
-        name = object_name(hashlib.sha256(str(number).encode()).hexdigest()[:32], events)
-        uri = object_uri(bucket, "taps", partition_of(times[0]), name)
-        store.put_new(uri, encode_parquet(pa.table(columns, schema=schema)))
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(put, range(objects)))
+    """Store the same 86,400 events of a day in so many objects."""
+    times = (start + timedelta(microseconds=number * 86_400 * 10**6 // OBJECTS) for number in range(OBJECTS))
+    put_events(cloud, "taps", [(f"p{number}", number, time) for number, time in enumerate(times)], objects)
 
 
 def timed(cloud, *command):

@@ -330,3 +330,15 @@ def test_a_damaged_packed_object_fails_once_and_leaves_the_other_hours(monkeypat
     assert world.queue == messages[:1]
     assert world.store.since() == {"list": 2, f"get {INDEX}": 3, f"get {ENDING}": 3}
     assert {hour for _, hour, _ in world.table.parts} == set(HOURS[1:])
+
+
+def test_a_damaged_index_fails_once_and_leaves_the_other_hours():
+    world = PackedWorld()
+    [first, *_] = world.store.uris(INDEX)
+    world.store.put(first, b"damaged")
+    world.list_days()
+    world.send_event_of(world.uris[-1])
+    messages = list(world.queue)
+    world.handle_all()
+    assert world.queue == messages[:1]
+    assert {hour for _, hour, _ in world.table.parts} == set(HOURS[1:])

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from slackwater.errors import SlackwaterError, UnknownName
-from slackwater.runs.periods.fold_periods import PeriodFolder
+from slackwater.errors import ObjectInvalid, SlackwaterError, UnknownName
+from slackwater.runs.periods.fold_periods import ListedHour, PeriodFolder
 from slackwater.runs.periods.read_parts import HourReader, place_of
 from slackwater.state.facts import Part
 from slackwater.state.messages import HoursChanged, hour_of, read_message
@@ -129,13 +129,27 @@ def _put_parts(source: str, work: _Work, folder: PeriodFolder, failed: dict[str,
     return number
 
 
+def _list_hours(
+    source: str, hours: Sequence[datetime], work: _Work, folder: PeriodFolder, failed: dict[str, str]
+) -> dict[datetime, ListedHour]:
+    """List the objects of UTC hours. Adds the messages about hours that cannot be listed, which stop no others."""
+    if not hours:
+        return {}
+    try:
+        return folder.list_hours(source, hours)
+    except ObjectInvalid as error:
+        if len(hours) == 1:
+            failed.update(dict.fromkeys(work.hours[hours[0]], str(error)))
+            return {}
+    return {hour: listed for one in hours for hour, listed in _list_hours(source, [one], work, folder, failed).items()}
+
+
 def _read_hours(
     source: str, hours: Sequence[datetime], work: _Work, folder: PeriodFolder, failed: dict[str, str]
 ) -> Iterator[tuple[datetime, Part]]:
     """Yield the objects of UTC hours, one hour after the other. Adds messages whose objects cannot be read."""
     keys = folder.project.source(source).count_keys
-    to_list = work.listed.intersection(hours)
-    listed = folder.list_hours(source, to_list) if to_list else {}
+    listed = _list_hours(source, sorted(work.listed.intersection(hours)), work, folder, failed)
 
     def read(reader: HourReader, name: str) -> Part | SlackwaterError | None:
         try:

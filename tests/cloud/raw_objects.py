@@ -1,0 +1,41 @@
+"""Stores many small objects of raw events without the receiver, which takes a request for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from hashlib import sha256
+
+import pyarrow as pa
+
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.project.project import load_project
+from slackwater.receiver.writing.raw_writer import encode_parquet
+from slackwater.runs.period import partition_of
+from slackwater.sources.event_schema import raw_schema
+from slackwater.sources.partitions import object_name, object_uri
+from tests.conftest import Cloud
+
+
+def put_events(cloud: Cloud, source: str, events: Sequence[tuple[str, int, datetime]], objects: int) -> None:
+    """Store events, each an id, a value and a time, in so many objects, as the receiver writes them.
+
+    Those of an object are in the hour of its first one.
+    """
+    store, bucket = S3ObjectStore(cloud.client("s3")), cloud.outputs()["RawBucket"]
+    schema, size = raw_schema(load_project(cloud.project).source(source)), len(events) // objects
+
+    def put(number: int) -> None:
+        ids, values, times = zip(*events[number * size : (number + 1) * size], strict=True)
+        # The order of names is not that of arrival.
+        batch = sha256(ids[0].encode()).hexdigest()[:32]
+        columns = {field.name: pa.nulls(size, field.type) for field in schema}
+        columns |= {"id": pa.array(ids), "value": pa.array(values, pa.int64()), "_batch_id": pa.array([batch] * size)}
+        for name in ("at", "_event_time", "_received_at"):
+            columns[name] = pa.array(times, schema.field(name).type)
+        uri = object_uri(bucket, source, partition_of(times[0]), object_name(batch, size))
+        store.put_new(uri, encode_parquet(pa.table(columns, schema=schema)))
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(put, range(objects)))
