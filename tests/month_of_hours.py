@@ -27,7 +27,6 @@ from slackwater.sources.definition import Source
 from tests.late_processes import Process
 from tests.late_world import LateWorld, Warehouse
 
-FIRST, DAYS = datetime(2013, 3, 9, tzinfo=UTC), 30
 ZONES = {"new_york": "America/New_York", "berlin": "Europe/Berlin", "auckland": "Pacific/Auckland"}
 """The daily pipelines with their timezones, whose clocks change in this month."""
 HOURS_OF_CHANGE = {"new_york": 23, "berlin": 23, "auckland": 25}
@@ -49,6 +48,8 @@ def definition(name: str, **more: Any) -> Pipeline:
 class MonthWorld(LateWorld):
     """The hourly pipeline and three daily ones over the same source, and the events that were sent."""
 
+    first, days = datetime(2013, 3, 9, tzinfo=UTC), 30
+
     def __init__(self) -> None:
         super().__init__()
         self.chance = random.Random(7)  # noqa: S311 - the same events each time
@@ -61,7 +62,7 @@ class MonthWorld(LateWorld):
         hourly = definition(HOURLY, period="hour", timezone=ZONES["new_york"], late=late, schedule=schedule)
         daily = {name: definition(name, timezone=zone) for name, zone in ZONES.items()}
         self.project = Project(sources={"clicks": Source.model_validate(source)}, pipelines={HOURLY: hourly, **daily})
-        self.pipeline, self.time = HOURLY, FIRST
+        self.pipeline, self.time = HOURLY, self.first
 
     @abstractmethod
     def publish(self, run: Run) -> None:
@@ -106,7 +107,7 @@ class MonthWorld(LateWorld):
         """Run each hour when it has ended; check the week before once a day. A person releases the hours on hold."""
         ended, rules = list[datetime](), Counter[DecisionRule]()
         self.on_check = lambda report: rules.update(day.rule for day in report.days if day.attempt)
-        for day in range(DAYS):
+        for day in range(self.days):
             for _ in range(24):
                 hour = self.time.replace(minute=0, second=0)
                 ended.append(hour)
@@ -127,8 +128,8 @@ class MonthWorld(LateWorld):
                 assert self.run_day(name, force=force)
             self.time = midnight
         self.monitor()
-        assert rules[DecisionRule.GROWN] >= 4 * DAYS
-        assert rules[DecisionRule.VANISHED] >= DAYS
+        assert rules[DecisionRule.GROWN] >= 4 * self.days
+        assert rules[DecisionRule.VANISHED] >= self.days
         assert not list(self.table.held(HOURLY))
         return self
 
@@ -158,7 +159,7 @@ def check_hours(month: MonthWorld) -> None:
     published = month.published(HOURLY)
     assert published == month.duck('"at"::DATE::VARCHAR, hour("at")')
     hours = {f"{date}T{hour:02}" for date, hour, *_ in published}
-    assert len(hours) == DAYS * 24
+    assert len(hours) == month.days * 24
     again = {name for name in hours if month.table.day(HOURLY, name).attempts > 1}
     assert {row.period for row in month.ledger.rows if row.attempt} == again
 
@@ -166,8 +167,8 @@ def check_hours(month: MonthWorld) -> None:
 def check_days(month: MonthWorld, name: str) -> None:
     """Run a daily pipeline, and compare it with the sums of the hours of each local day, and with DuckDB."""
     zone, hours, sums = ZoneInfo(ZONES[name]), Counter[str](), dict[tuple[str, str], list[int]]()
-    for number in range(DAYS * 24):
-        hours[(FIRST + number * HOUR).astimezone(zone).date().isoformat()] += 1
+    for number in range(month.days * 24):
+        hours[(month.first + number * HOUR).astimezone(zone).date().isoformat()] += 1
     whole = sorted(hours)[1:-1]
     assert {hours[day] for day in whole} == {24, HOURS_OF_CHANGE[name]}
     for date, hour, kind, clicks, total in month.published(HOURLY):

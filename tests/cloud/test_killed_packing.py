@@ -20,7 +20,7 @@ from slackwater.runs.packing.index import ENDING, INDEX
 from tests.cloud.deaths import deaths
 from tests.cloud.raw_objects import put_events
 
-pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
 
 SOURCE, PIPELINE, FUNCTION = "drops", "drop_totals", "slackwater-pack-objects"
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)

@@ -395,9 +395,15 @@ def test_a_member_whose_file_is_read_again_is_left_out_of_new_packed_objects():
     assert sorted(world.ids_seen()) == ["f0", "f1", "f2", "g"]
 
 
-@pytest.mark.parametrize("days", [0, 90])
-@pytest.mark.parametrize("is_removed", [False, True])
-@pytest.mark.parametrize("at", ["2013-03-11T12:00:00Z", "2013-03-11T15:00:00Z"])
+@pytest.mark.parametrize(
+    ("at", "is_removed", "days"),
+    [
+        ("2013-03-11T12:00:00Z", False, 0),
+        ("2013-03-11T15:00:00Z", True, 0),
+        ("2013-03-11T15:00:00Z", False, 90),
+        ("2013-03-11T12:00:00Z", True, 90),
+    ],
+)
 def test_a_file_of_any_age_that_is_read_again_is_in_the_table_once(at, is_removed, days):
     """Also if `pack` was removed, and if its new rows are of another hour: then nothing new is in the packed one."""
     world = World(FILES)
