@@ -6,15 +6,16 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from typing import Any
+from xml.etree import ElementTree
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 from botocore.session import Session
-from botocore.utils import parse_timestamp
 
 from slackwater.aws.failures import translated
 from slackwater.errors import InputError
@@ -69,22 +70,39 @@ def _configuration_errors() -> Iterator[None]:
 
 
 def botocore_session() -> Session:
-    """Return a new session of botocore, whose clients read times of responses faster than botocore does by itself.
+    """Return a new session of botocore, whose clients read listings of S3 faster than botocore does by itself.
 
-    A listing of 1,000 objects takes a third of the processor's time.
+    A page of 1,000 objects takes a tenth of the processor's time. Its objects have key, time, ETag, size, and other
+    members that are text.
     """
     session = Session()
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    session.register("before-parse.s3.ListObjectsV2", _read_objects)
     return session
 
 
-def _timestamp(value: str | float) -> datetime:
-    """Return the time of a member of a response."""
-    if isinstance(value, str) and value.endswith("Z"):
-        with suppress(ValueError):
-            return datetime.fromisoformat(value)
-    parsed: datetime = parse_timestamp(value)  # of seconds since 1970, or of a header
-    return parsed
+def _read_objects(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_more: object) -> None:
+    """Add the objects of a page to the parsed response, and leave the rest of the page to botocore."""
+    if response_dict["status_code"] != HTTPStatus.OK:
+        return
+    # botocore reads what has another form, and names what is wrong with it.
+    with suppress(ElementTree.ParseError, KeyError, ValueError):
+        root = ElementTree.fromstring(response_dict["body"])  # noqa: S314 - with this parser, botocore reads it, too
+        elements = root.findall("{*}Contents")
+        objects = [_read_object(each) for each in elements]
+        for each in elements:
+            root.remove(each)
+        if objects:
+            response_dict["body"] = ElementTree.tostring(root)
+            customized_response_dict["Contents"] = objects
+
+
+def _read_object(element: ElementTree.Element) -> dict[str, Any]:
+    """Return the members of an object. Raises `KeyError` or `ValueError` if a listing of S3 does not write it so."""
+    members = {each.tag.rpartition("}")[2]: each.text or "" for each in element}
+    modified = datetime.fromisoformat(members["LastModified"])
+    if modified.tzinfo is not UTC:
+        raise ValueError(modified)
+    return {**members, "Size": int(members["Size"]), "LastModified": modified}
 
 
 @cache

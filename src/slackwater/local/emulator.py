@@ -15,9 +15,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -228,6 +229,22 @@ class _FileBody:
         with self.path.open("rb") as file:
             file.seek(start)
             return file.read() if part.stop is None else file.read(part.stop - start)
+
+
+def list_objects_in_pages() -> None:
+    """Let the emulator sort only the keys of the requested page of a listing.
+
+    It would sort all keys with the prefix for each page: 6 seconds for 86,400 objects.
+    """
+    objects = module("services.s3")
+
+    @replaces(objects, "_collect_list_entries")
+    def first_entries(collect: Any, keys: Iterable[str], prefix: str, delimiter: str, *page: Any) -> Any:
+        max_keys, start_after = page
+        if not delimiter:  # otherwise many keys may be one entry
+            found = (key for key in keys if key > start_after and key.startswith(prefix))
+            keys = nsmallest(max_keys + 1, found)
+        return collect(keys, prefix, delimiter, *page)
 
 
 def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:

@@ -70,6 +70,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
 
     emulator.name_services()
     emulator.read_objects_in_parts()
+    emulator.list_objects_in_pages()
     _remove_leftovers(files.jobs)
     _register_apis(endpoint, files)
     forks = ForkServers()

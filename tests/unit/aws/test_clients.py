@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import socket
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
+from botocore.session import Session
 
 from lambdas import compare_versions, notify_change, receive_events, record_run, store_events
 from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, botocore_session, client, default_session
@@ -39,7 +42,7 @@ def test_without_a_region_the_error_names_both_remedies(monkeypatch, tmp_path):
 SECOND = datetime(2026, 11, 29, 16, 32, 41, tzinfo=UTC)
 
 
-def answered(monkeypatch, service, *, headers, body):
+def answered(monkeypatch, service, *, headers, body, session=None, status=200):
     """Return a client of a service that answers each request so."""
     for name, value in {
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -47,36 +50,70 @@ def answered(monkeypatch, service, *, headers, body):
         "AWS_SECRET_ACCESS_KEY": "b",
     }.items():
         monkeypatch.setenv(name, value)
-    session = boto3.session.Session(botocore_session=botocore_session())
+    session = boto3.session.Session(botocore_session=session or botocore_session())
     raw = SimpleNamespace(stream=lambda *_, **__: iter([body.encode()]))
-    made = client(service, session=session)
-    made.meta.events.register("before-send", lambda request, **_: AWSResponse(request.url, 200, headers, raw))
+    made = client(service, session=session, config=SINGLE_CONFIG)
+    made.meta.events.register("before-send", lambda request, **_: AWSResponse(request.url, status, headers, raw))
     return made
 
 
+OBJECT = "<Key>{key}</Key><LastModified>{time}</LastModified><ETag>&quot;e&quot;</ETag><Size>5</Size>"
+PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult{namespace}><Name>raw</Name><Prefix>a</Prefix><KeyCount>2</KeyCount><IsTruncated>true</IsTruncated>
+<NextContinuationToken>t</NextContinuationToken>{encoding}{objects}
+<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes></ListBucketResult>"""
+
+
+def page(*objects, namespace="", encoding=""):
+    contents = "".join(f"<Contents>{each}</Contents>" for each in objects)
+    return PAGE.format(namespace=namespace, encoding=encoding, objects=contents)
+
+
+def an_object(key="a&amp;b", time="2026-11-29T16:32:41.000Z"):
+    return OBJECT.format(key=key, time=time)
+
+
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    "body",
     [
-        ("2026-11-29T16:32:41.508Z", SECOND + timedelta(milliseconds=508)),
-        ("2026-11-29T16:32:41Z", SECOND),
-        ("2026-11-29T17:32:41+01:00", SECOND),
-        ("Sun, 29 Nov 2026 16:32:41 Z", SECOND),
+        page(),
+        page(an_object()),
+        page(an_object(key="%C3%BC%26%2B+c"), encoding="<EncodingType>url</EncodingType>"),
+        page(*[an_object(key=f"ü{n}") for n in range(3)], namespace=' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'),
+        page(f"{an_object()}<StorageClass>STANDARD</StorageClass>"),
+        page(an_object(time="2026-11-29T17:32:41+01:00")),
+        page(an_object(time="2026-11-29T16:32:41")),
+        page(an_object(), an_object(time="Sun, 29 Nov 2026 16:32:41 Z")),
+        page(an_object(), "<Key>a</Key>"),
+        page("<Key/><LastModified>2026-11-29T16:32:41.000Z</LastModified><ETag/><Size>0</Size>"),
     ],
 )
-def test_times_in_xml_are_read_in_each_format(monkeypatch, written, expected):
-    body = f"<ListBucketResult><Contents><LastModified>{written}</LastModified></Contents></ListBucketResult>"
-    (item,) = answered(monkeypatch, "s3", headers={}, body=body).list_objects_v2(Bucket="raw")["Contents"]
-    assert item["LastModified"] == expected
+def test_a_page_of_a_listing_is_read_as_botocore_reads_it(monkeypatch, body):
+    ours, theirs = (
+        answered(monkeypatch, "s3", headers={}, body=body, session=session).list_objects_v2(Bucket="raw")
+        for session in (botocore_session(), Session())
+    )
+    assert ours == theirs
+
+
+def test_the_objects_of_a_page_are_not_read_by_botocore(monkeypatch):
+    s3 = answered(monkeypatch, "s3", headers={}, body=page(an_object()))
+    (read,) = s3.list_objects_v2(Bucket="raw")["Contents"]
     # botocore's own reader has a class of its own for UTC.
-    assert (item["LastModified"].tzinfo is UTC) == written.startswith("2026-11-29T16:32:41")
+    assert read["LastModified"] == SECOND
+    assert read["LastModified"].tzinfo is UTC
 
 
-def test_times_in_headers_and_in_json_are_read(monkeypatch):
-    s3 = answered(monkeypatch, "s3", headers={"Last-Modified": "Sun, 29 Nov 2026 16:32:41 GMT"}, body="")
-    assert s3.head_object(Bucket="raw", Key="a")["LastModified"] == SECOND
-    body = f'{{"Table": {{"CreationDateTime": {SECOND.timestamp()}}}}}'
-    table = answered(monkeypatch, "dynamodb", headers={}, body=body).describe_table(TableName="runs")["Table"]
-    assert table["CreationDateTime"] == SECOND
+@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize("body", ["<ListBucketResult><Cont", "<Error><Code>AccessDenied</Code></Error>"])
+def test_a_page_that_is_no_listing_is_the_error_of_botocore(monkeypatch, status, body):
+    errors = []
+    for session in (botocore_session(), Session()):
+        s3 = answered(monkeypatch, "s3", headers={}, body=body, session=session, status=status)
+        with pytest.raises((ClientError, ResponseParserError)) as raised:
+            s3.list_objects_v2(Bucket="raw")
+        errors.append((raised.type.__name__, str(raised.value)))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("name", ["events_api", "receiver"])

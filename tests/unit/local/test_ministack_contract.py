@@ -86,6 +86,7 @@ SIGNATURES = {
     iam_actions.access_denied_response: "service action principal_arn request_id error_code ...",
     router.extract_access_key_id: "headers query_params ...",
     s3._bucket_owner_account: "name",
+    s3._collect_list_entries: "bucket_objects prefix delimiter max_keys start_after",
     s3._get_object: "bucket_name key headers query_params",
     s3._read_body: "bucket_name key obj",
     s3._object_disk_path: "bucket key ...",
@@ -122,6 +123,7 @@ CALLS = [
     (lambda_runtime.Worker.invoke, f'"error": "{lambda_workers._DIED}"'),
     (cloudwatch._evaluate_all_alarms, "_evaluate_alarm(alarm)"),
     (cloudwatch.cloudformation_put_metric_alarm, "_evaluate_alarm(alarm)"),
+    (s3._list_objects_v2, "= _collect_list_entries("),
     # A version without a body in memory is read from disk.
     (s3._version_body, "_read_body(bucket_name, key, current)"),
     (apigateway_v1._execute_in_scope, "invoke = _invoke_lambda_proxy_v1"),
@@ -336,3 +338,18 @@ def test_requests_to_services_that_it_lacks_are_known_by_the_names_in_their_sign
     # The names of a folder, of an endpoint and of a signature.
     assert all(map(router._is_aws_service_name, ["service-quotas", "servicequotas", "freetier", "lakeformation"]))
     assert not router._is_aws_service_name("nothing")
+
+
+@pytest.mark.parametrize("delimiter", ["", "/"])
+@pytest.mark.parametrize("prefix", ["", "a", "a/", "none"])
+def test_a_page_of_a_listing_has_the_entries_that_it_has_without_the_extension(monkeypatch, prefix, delimiter):
+    whole = s3._collect_list_entries
+    monkeypatch.setattr(s3, "_collect_list_entries", whole)  # and back at the end
+    emulator.list_objects_in_pages()
+    keys = [f"{folder}/{number * 7 % 50}" for folder in ("b", "a", "ab") for number in range(50)]
+    for page in (1, 7, 50, 1000):
+        start, is_truncated = "", True
+        while is_truncated:
+            found = s3._collect_list_entries(dict.fromkeys(keys), prefix, delimiter, page, start)
+            assert found == whole(dict.fromkeys(keys), prefix, delimiter, page, start)
+            *_, is_truncated, start = found
