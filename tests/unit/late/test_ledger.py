@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
@@ -317,21 +318,26 @@ def test_events_that_were_rejected_after_the_end_of_their_day_have_a_row_for_eac
     assert "slackwater sideline show flights" in world.rows[0].reason
 
 
-def test_events_that_were_accepted_when_they_were_sent_again_have_rows_to_subtract(world):
-    def put(uri: str, hours: dict[str, int], at: datetime) -> None:
-        world.store.put(uri, b"x", metadata=hours_metadata(hours))
-        world.store.objects[uri] = (*world.store.objects[uri][:2], at)
+def put(world, uri, hours, at):
+    """Store an object of rejected or accepted events."""
+    world.store.put(uri, b"x", metadata=hours_metadata(hours))
+    world.store.objects[uri] = (*world.store.objects[uri][:2], at)
 
+
+REJECTS = f"{rejects_prefix('raw', 'flights', '2013-03-12')}b.jsonl"
+REDRIVEN = redrives_prefix("raw", "flights", "2013-03-12", "b")
+
+
+def test_events_that_were_accepted_when_they_were_sent_again_have_rows_to_subtract(world):
     # Of the 11th, the events were rejected before its end: they have no row, whenever they are accepted.
     rejected = datetime(2013, 3, 12, 2, tzinfo=UTC)
-    put(f"{rejects_prefix('raw', 'flights', '2013-03-12')}b.jsonl", {"2013-03-10T20": 5, "2013-03-11T20": 3}, rejected)
+    put(world, REJECTS, {"2013-03-10T20": 5, "2013-03-11T20": 3}, rejected)
     world.time += timedelta(hours=1)
     assert [passed_over(world) for _ in range(2)] == [1, 0]
-    prefix = redrives_prefix("raw", "flights", "2013-03-12", "b")
-    world.store.put(f"{prefix}0000.json", b"{}")
-    put(f"{prefix}0000.stored", {"2013-03-10T20": 3, "2013-03-11T20": 1}, world.time + timedelta(days=20))
-    put(f"{prefix}0001.stored", {"2013-03-10T20": 1}, world.time + timedelta(days=20, minutes=1))
-    put(f"{prefix}0002.stored", {}, world.time + timedelta(days=20, minutes=1))
+    world.store.put(f"{REDRIVEN}0000.json", b"{}")
+    put(world, f"{REDRIVEN}0000.stored", {"2013-03-10T20": 3, "2013-03-11T20": 1}, world.time + timedelta(days=20))
+    put(world, f"{REDRIVEN}0001.stored", {"2013-03-10T20": 1}, world.time + timedelta(days=20, minutes=1))
+    put(world, f"{REDRIVEN}0002.stored", {}, world.time + timedelta(days=20, minutes=1))
     world.time += timedelta(days=21)
     assert [passed_over(world) for _ in range(2)] == [2, 0]
     rows = [(str(row.date), row.rows, row.rule, row.decision, row.attempt) for row in world.rows]
@@ -340,6 +346,40 @@ def test_events_that_were_accepted_when_they_were_sent_again_have_rows_to_subtra
         (DAY, 3, "event_accepted", "ignore", None),
         (DAY, 5, "event_rejected", "ignore", None),
     ]
+
+
+def test_a_day_that_is_published_between_the_rejection_and_the_redrive_has_both_rows(world, monkeypatch):
+    first_published = world.table.first_published
+    put(world, REJECTS, {"2013-03-10T20": 5}, datetime(2013, 3, 12, 2, tzinfo=UTC))
+    world.time += timedelta(hours=1)
+    monkeypatch.setattr(world.table, "first_published", lambda _: "2013-03-11")
+    assert passed_over(world) == 0
+    monkeypatch.setattr(world.table, "first_published", first_published)
+    put(world, f"{REDRIVEN}0000.stored", {"2013-03-10T20": 4}, world.time + timedelta(days=1))
+    world.time += timedelta(days=2)
+    assert [passed_over(world) for _ in range(2)] == [2, 0]
+    assert [(row.rows, row.rule) for row in world.rows] == [(4, "event_accepted"), (5, "event_rejected")]
+
+
+@pytest.mark.parametrize("first_check", ["before", "after"])
+def test_no_more_events_are_accepted_than_were_rejected_in_any_number_of_hours(world, first_check):
+    start = datetime(2013, 3, 8, 6, tzinfo=UTC)
+    hours = {(start + timedelta(hours=number)).isoformat()[:13]: 1 for number in range(95)}
+    put(world, REJECTS, hours, datetime(2013, 3, 12, 6, tzinfo=UTC))
+    world.time += timedelta(hours=5)
+    if first_check == "before":
+        passed_over(world)
+    # The metadata of what was rejected has the last 75 hours only.
+    put(world, f"{REDRIVEN}0000.stored", dict(list(hours.items())[:30]), world.time + timedelta(hours=1))
+    world.time += timedelta(days=1)
+    passed_over(world)
+    rows = Counter[tuple[str, str]]()
+    for row in world.rows:
+        rows[str(row.date), str(row.rule)] += row.rows
+    accepted = {day: count for (day, rule), count in rows.items() if rule == "event_accepted"}
+    # Of the 30 hours, 10 are known as rejected, from 2:00 UTC on, which is the evening before in New York.
+    assert accepted == {"2013-03-08": 3, "2013-03-09": 7}
+    assert all(count <= rows[day, "event_rejected"] for day, count in accepted.items())
 
 
 def test_a_check_goes_on_with_rejected_events_where_the_one_before_has_stopped(world, monkeypatch):

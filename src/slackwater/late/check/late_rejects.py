@@ -7,7 +7,7 @@ like others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -61,21 +61,30 @@ class RejectedInputs:
             objects = [item for item in found if item[1].modified <= last]
             until = min(last + timedelta(seconds=1), self.now)
         with ThreadPoolExecutor(_READERS) as pool:
-            hours = pool.map(lambda item: read_hours(self.reader.store.metadata(item[1].uri)), objects)
-            rejected = pool.map(lambda item: self._rejected(item[1]), objects)
-            inputs = defaultdict[tuple[str, str], list[LateInput]](list)
-            for (source, item), counts, at in zip(objects, hours, rejected, strict=True):
-                rule = EVENT_ACCEPTED if item.uri.endswith(STORED) else EVENT_REJECTED
-                for date, rows in self._late(at, counts):
-                    inputs[date, rule].append(_input(source, item, rows, share=rows / sum(counts.values())))
-        return FoundRejects(tuple(_pending(*key, of_day) for key, of_day in sorted(inputs.items())), until)
+            read = pool.map(lambda item: self._read(item[1]), objects)
+            inputs = defaultdict[tuple[str, str], dict[str, LateInput]](dict)
+            for (source, item), (rejected, counts, accepted) in zip(objects, read, strict=True):
+                # What was rejected has its row also if an earlier check has passed over it: the ledger has none twice.
+                for rule, stored, hours in ((EVENT_REJECTED, rejected, counts), (EVENT_ACCEPTED, item, accepted)):
+                    for date, rows in self._late(rejected.modified, hours):
+                        share = rows / sum(hours.values())
+                        inputs[date, rule][stored.uri] = _input(source, stored, rows, share=share)
+        return FoundRejects(tuple(_pending(*key, [*of_day.values()]) for key, of_day in sorted(inputs.items())), until)
 
-    def _rejected(self, item: StoredObject) -> datetime:
-        """Return when the events of an object were rejected, also if they were accepted later."""
-        if not item.uri.endswith(STORED):
-            return item.modified
-        head = self.reader.store.head(redriven_from(item.uri))
-        return head.modified if head else item.modified
+    def _read(self, item: StoredObject) -> tuple[StoredObject, dict[datetime, int], dict[datetime, int]]:
+        """Return an object of rejected events, their number by hour, and that of those that `item` says are accepted.
+
+        The metadata of an object lacks the earliest of many hours: accepted events count in the hours that both have.
+        """
+        uri = redriven_from(item.uri) if item.uri.endswith(STORED) else item.uri
+        head = self.reader.store.head(uri)
+        if head is None:  # its retention has ended
+            return item, {}, {}
+        rejected, counts = StoredObject(uri, head.size, head.etag, head.modified), read_hours(head.metadata)
+        if uri == item.uri:
+            return rejected, counts, {}
+        accepted = read_hours(self.reader.store.metadata(item.uri))
+        return rejected, counts, {hour: count for hour, count in accepted.items() if hour in counts}
 
     def _objects(self, since: datetime) -> Iterator[tuple[str, StoredObject]]:
         """Yield the objects of all sources that were written since then, with their source."""
@@ -116,7 +125,7 @@ def _input(source: str, item: StoredObject, rows: int, *, share: float) -> LateI
     )
 
 
-def _pending(date: str, rule: str, inputs: list[LateInput]) -> PendingDay:
+def _pending(date: str, rule: str, inputs: Sequence[LateInput]) -> PendingDay:
     """Return the inputs of a day, with the rule as the decision about them."""
     commands = ", ".join(f"slackwater sideline show {source}" for source in sorted({item.source for item in inputs}))
     return PendingDay(
