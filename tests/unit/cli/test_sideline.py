@@ -356,6 +356,16 @@ class TestPipeline:
         shown = printed_by("sideline", "daily_delays", "--date", "2013-03-10", *PROJECT).out
         assert shown == "the published run of daily_delays 2013-03-10 has rejected no rows\n"
 
+    def test_rows_of_an_hour(self, document_of, printed_by, monkeypatch):
+        row = RejectedRow("daily_delays", "2013-03-10T15", 1, "checked", "range", "distance: less than 1", {})
+        asked = []
+        client = SimpleNamespace(rejected_rows=lambda *run: asked.append(run) or iter([row]))
+        use_client(monkeypatch, client)
+        assert document_of("sideline", "daily_delays", "--date", "2013-03-10T15", *PROJECT)["date"] == "2013-03-10T15"
+        assert asked == [("daily_delays", "2013-03-10T15")]
+        shown = printed_by("sideline", "weather", "--date", "2013-03-10T15", *PROJECT, code=2).err
+        assert "--date: '2013-03-10T15' is not a date such as 2013-03-08" in shown
+
     def test_a_pipeline_needs_a_date(self, printed_by):
         shown = printed_by("sideline", "daily_delays", *PROJECT, code=2).err
         assert "--date: daily_delays is a pipeline: give the day whose published run has rejected rows" in shown

@@ -10,8 +10,9 @@ from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Annotated
 
 from slackwater.cli.command import ListGroup, Result, Session, command, command_group
-from slackwater.cli.options import argument, date_option, option
+from slackwater.cli.options import argument, date_option, option, period_option
 from slackwater.cli.output import cut, print_note, print_table, print_text
+from slackwater.client.arguments import iso_date
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 from slackwater.progress import ProgressBoard, TaskState
@@ -42,7 +43,12 @@ def list_(
     source: Annotated[
         str | None, argument("SOURCE", "A source of the project, or a pipeline with --date. Default: all sources.")
     ] = None,
-    date: Date = None,
+    date: Annotated[
+        str | None,
+        period_option(
+            "--date", text="Events that were received on this day (UTC), or the day or hour of the pipeline's run."
+        ),
+    ] = None,
     since: Annotated[str | None, date_option(text="Events that were received on this day (UTC) or later.")] = None,
     *,
     session: Session,
@@ -57,7 +63,7 @@ def list_(
         from slackwater.cli.rejected_rows import list_rejected_rows
 
         return list_rejected_rows(session, source, date)
-    days = read_days(date, since)
+    days = read_days(date and iso_date(date, name="--date"), since)
     names = [session.project.source(source).source] if source else sorted(session.project.sources)
     by_source = chain.from_iterable(session.client.rejects.days(name, days) for name in names)
     rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
