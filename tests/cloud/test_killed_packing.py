@@ -27,8 +27,8 @@ START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - t
 DATE = START.date().isoformat()
 HOURS, OBJECTS = range(21, 24), 5
 """The hours that the partner sends, and from how many objects on they are packed."""
-WRITES = 3 * len(HOURS)
-"""A packed object, an index and a message for each hour."""
+WRITES = 2 * len(HOURS) + 1
+"""A packed object and an index for each hour, and a message."""
 LARGE = int(os.environ.get("PACKED_OBJECTS", "0")) // HOURS.start
 OTHERS = range(HOURS.start if LARGE else 0)
 """The hours before, which are packed before them, and how many objects each has."""

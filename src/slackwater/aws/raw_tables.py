@@ -6,6 +6,8 @@ rebuilt. Their metadata is in the warehouse bucket, and their data files are the
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -74,8 +76,9 @@ _MAX_CHANGES = 100_000
 _MANIFEST_FILES = 8_000
 # Above so many manifests, a commit merges them. pyiceberg does not merge fewer.
 _MAX_MANIFESTS = 100
-# How often a difference is computed when other writers are faster.
-_ATTEMPTS = 3
+# How often a difference is computed when other writers are faster. The pauses between add up to half a minute on
+# average: hours of several days may be packed at the same time, each with an update of the same table.
+_ATTEMPTS = 8
 # Threads that read the metadata of objects whose names have no rows.
 _READERS = 16
 
@@ -112,7 +115,8 @@ class RawTables:
         """
         definition, wanted = self.project.source(source), sorted(set(partitions))
         with translated(f"update the table {self._name(source)}"):
-            for _ in range(_ATTEMPTS):
+            for attempt in range(_ATTEMPTS):
+                time.sleep(random.uniform(0, attempt and 2**attempt / 4))  # noqa: S311 - so that two do not meet again
                 with suppress(CommitFailedException):
                     return self._reconcile(definition, wanted)
         raise Unavailable(f"other writers keep changing the table {self._name(source)}: repeat the command")

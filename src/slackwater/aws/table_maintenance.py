@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -98,18 +99,18 @@ class TableMaintenance:
             is_day = (today + crc32(name.encode())) % _DAYS_OF_WEEK == 0
             try:
                 tables[name] = self.maintain(f"{self.database}.{name}", kept=kept, orphans=is_day)
-            # Arrow reports errors of S3 as those of the operating system.
-            except (SlackwaterError, OSError) as error:
-                failures.append(f"{name}: {error}")
+            # pyiceberg and Arrow raise errors of many classes about tables that other tools have changed.
+            except Exception as error:  # noqa: BLE001
+                failures.append(f"{name}: {error if isinstance(error, SlackwaterError) else repr(error)}")
         return AllMaintained(tables, failures)
 
     def maintain(self, name: str, *, kept: timedelta, orphans: bool) -> Maintained:
         """Maintain a table, `database.table`; a table that does not exist needs nothing.
 
-        The rows of small files move to larger ones; snapshots are removed that no tag and no branch names and that are
-        older than `kept`; and with `orphans`, files are deleted that no snapshot names and that are older than three
-        days. Where another writer commits at the same time, the next call continues. Raises `CloudError`, and
-        `DataError` if the files of the table are not those that its metadata names; then none is deleted.
+        The rows of small files move to larger ones; snapshots are removed that no tag and no branch names and that were
+        replaced longer than `kept` ago; and with `orphans`, files are deleted that no snapshot names and that are older
+        than three days. Where another writer commits at the same time, the next call continues. Raises `CloudError`,
+        and `DataError` if the files of the table are not those that its metadata names; then none is deleted.
         """
         with translated(f"maintain the table {name}"):
             try:
@@ -202,13 +203,15 @@ def _joined(table: Table, group: Sequence[FileScanTask]) -> DataFile:
 
 
 def _remove_snapshots(table: Table, *, before: datetime) -> int:
-    """Remove the snapshots before this time that no tag and no branch names. Their files stay."""
+    """Remove the snapshots that no tag and no branch names and that were replaced before this time; files stay."""
     table.refresh()
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    in_order = sorted(table.snapshots(), key=lambda item: item.timestamp_ms)
+    # Until a later one replaced it, a reader may have begun with a snapshot, however old it is.
     old = [
         item.snapshot_id
-        for item in table.snapshots()
-        if item.snapshot_id not in named and datetime.fromtimestamp(item.timestamp_ms / 1000, UTC) < before
+        for item, later in pairwise(in_order)
+        if item.snapshot_id not in named and datetime.fromtimestamp(later.timestamp_ms / 1000, UTC) < before
     ]
     if len(old) < _MANY_SNAPSHOTS:
         return 0

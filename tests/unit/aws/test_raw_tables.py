@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -29,6 +30,7 @@ from slackwater.storage import StoredObject
 from tests.fakes_aws import DictGlue, FakeAws
 from tests.fakes_functions import resources_of
 from tests.fakes_receiver import MemoryFileCache, a_source, begin_file, store_file
+from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
 
@@ -313,8 +315,11 @@ def test_a_writer_that_always_loses_says_so(world, monkeypatch):
 
     world.push(1, HOURS[0])
     monkeypatch.setattr(world.glue, "update_table", lose)
+    pauses = record_pauses(monkeypatch, "slackwater.aws.raw_tables")
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
     with pytest.raises(Unavailable, match=r"other writers keep changing the table db\.things"):
         world.tables.reconcile("things", HOURS)
+    assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 32]
     monkeypatch.undo()
     assert world.tables.reconcile("things", HOURS) == Difference(1, 0)
 

@@ -24,7 +24,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, String
 from slackwater.aws import table_maintenance
 from slackwater.aws.ledger_table import IcebergLedger
 from slackwater.aws.table_maintenance import Maintained, TableMaintenance
-from slackwater.errors import DataError
+from slackwater.errors import CloudError, DataError
 from slackwater.storage import StoredObject
 from tests.fakes_aws import DictGlue
 from tests.fakes_receiver import Fuse
@@ -189,6 +189,19 @@ def test_small_files_of_a_day_become_one_and_every_version_stays(world):
     assert world.table.current_snapshot().summary["slackwater.maintenance"] == "rewrite"
     assert "slackwater.date" not in world.table.current_snapshot().summary.additional_properties
     assert world.maintain(days=0) == Maintained(0, 0, 0)
+
+
+def test_a_reader_that_began_before_the_maintenance_keeps_its_snapshot(world):
+    """It was the current one until then, however old it is."""
+    world.create()
+    for _ in range(4):
+        world.publish(DAY, range(12), files=6)
+    reader = world.table
+    before = {snapshot.snapshot_id for snapshot in reader.snapshots()}
+    done = world.maintain(days=0, kept=timedelta())
+    assert (done.files, done.snapshots) == (6, len(before) - 1)
+    assert world.table.snapshot_by_id(reader.current_snapshot().snapshot_id)
+    assert reader.scan().to_arrow().num_rows == 12
 
 
 def test_a_partition_without_rows_and_columns_that_were_added_later(world):
@@ -370,7 +383,7 @@ def test_a_writer_of_the_ledger_that_lost_to_the_maintenance_reads_again(world):
 class TestAll:
     """All tables of a deployment, with what is done of each recorded."""
 
-    def maintain_all(self, pipelines, *, at, limit=timedelta(minutes=10), failing=()):
+    def maintain_all(self, pipelines, *, at, limit=timedelta(minutes=10), failing=(), error=OSError):
         done, now = [], [at]
 
         class Recording(TableMaintenance):
@@ -378,19 +391,29 @@ class TestAll:
                 done.append((name, kept.days, orphans))
                 now[0] += timedelta(minutes=4)
                 if name in failing:
-                    raise OSError("no such file")
+                    raise error
                 return Maintained()
 
         every = Recording(catalog=None, store=None, database="db", now=lambda: now[0])
         return every.maintain_all(pipelines, limit=limit), done
 
-    def test_the_ledger_comes_first_and_a_failure_stops_no_other_table(self):
+    @pytest.mark.parametrize(
+        ("error", "text"),
+        [
+            (CloudError("no access"), "no access"),
+            (OSError("no such file"), "OSError('no such file')"),
+            (ValueError("Unknown format version: 4"), "ValueError('Unknown format version: 4')"),
+        ],
+    )
+    def test_the_ledger_comes_first_and_a_failure_stops_no_other_table(self, error, text):
         at = datetime(2026, 3, 1, tzinfo=UTC)
-        result, done = self.maintain_all(["a", "b"], at=at, limit=timedelta(hours=1), failing=["db.ledger"])
+        result, done = self.maintain_all(
+            ["a", "b"], at=at, limit=timedelta(hours=1), failing=["db.ledger"], error=error
+        )
         assert done[0][:2] == ("db.ledger", 1)
         assert sorted(name for name, *_ in done[1:]) == ["db.a", "db.b"]
         assert {kept for _, kept, _ in done[1:]} == {7}
-        assert (set(result.tables), result.failures) == ({"a", "b"}, ["ledger: no such file"])
+        assert (set(result.tables), result.failures) == ({"a", "b"}, [f"ledger: {text}"])
 
     def test_each_table_is_searched_for_orphans_on_one_day_of_the_week_and_every_table_has_its_turn(self):
         names, begun, searched = [f"t{number}" for number in range(6)], set(), []

@@ -19,6 +19,7 @@ from slackwater.runs.packing.event_files import event_files
 from slackwater.runs.packing.event_reader import EventReader
 from slackwater.runs.packing.index import ENDING, INDEX, OBJECT, ROW, read_index
 from slackwater.runs.packing.pack_hours import HourPacker, Packing
+from slackwater.runs.packing.write_packed import PackedWriter
 from slackwater.runs.period import partition_of
 from slackwater.storage import StoredObject
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
@@ -555,23 +556,86 @@ def test_of_two_processes_that_pack_an_hour_one_does():
     world.check()
 
 
-@pytest.mark.parametrize("apart", [24, -1])
-def test_the_time_limit_ends_a_call_and_the_next_one_continues(apart):
-    """Between two days, and between two hours of a day."""
-    world = World()
-    for number in range(3):
-        world.push_small(3, NOON - number * apart * HOUR)
-    update = []
-    packer = HourPacker(
+def packer_of(world, updates):
+    """Return a packer of the world that adds its updates of the table of raw events to a list."""
+    return HourPacker(
         store=world.store,
         files=world.cache,
         raw_bucket="raw",
-        update_table=lambda *change: update.append(change) or world.clock.pass_by(minutes=8),
+        update_table=lambda *update: updates.append(update),
         now=world.clock,
     )
+
+
+@pytest.mark.parametrize("apart", [24, -1])
+def test_the_time_limit_ends_a_call_and_the_next_one_continues(apart, monkeypatch):
+    """Between two days, and between two hours of a day."""
+    world = World()
+    hours = [NOON - number * apart * HOUR for number in range(3)]
+    for hour in hours:
+        world.push_small(3, hour)
+    write, updates = PackedWriter.write, []
+    monkeypatch.setattr(PackedWriter, "write", lambda *call: world.clock.pass_by(minutes=8) or write(*call))
+    packer = packer_of(world, updates)
     assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=6)
-    assert update == [("things", [partition_of(NOON - number * apart * HOUR)]) for number in range(2)]
     assert packer.pack(world.source, limit=timedelta(minutes=13)) == Packing(packed=3)
+    assert updates == [
+        ("things", [partition_of(hour) for hour in found])
+        for found in ([hours[:1], hours[1:2], hours[2:]] if apart == 24 else [hours[:2], hours[2:]])
+    ]
+
+
+def test_the_hours_of_a_day_are_one_update_of_the_table():
+    world, updates = World(), []
+    for number in range(3):
+        world.push_small(3, NOON + number * HOUR)
+    packer = packer_of(world, updates)
+    packer.pack(world.source, limit=timedelta(minutes=13))
+    world.clock.pass_by(days=4)
+    assert packer.pack(world.source, limit=timedelta(minutes=13)).deleted == 9
+    assert updates == [("things", [partition_of(NOON + number * HOUR) for number in range(3)])] * 2
+
+
+def test_the_table_is_updated_if_the_answer_to_the_write_of_an_index_was_lost(monkeypatch):
+    """The request is repeated then, and S3 answers that the index exists."""
+    world, updates = World(), []
+    world.push_small(4)
+    put = world.store.put_new
+    monkeypatch.setattr(world.store, "put_new", lambda uri, *more: put(uri, *more) and not uri.endswith(INDEX))
+    assert packer_of(world, updates).pack(world.source, limit=timedelta(minutes=13)) == Packing()
+    assert len(world.stored(INDEX)) == len(updates) == 1
+
+
+def test_an_object_with_a_damaged_page_fails_its_hour_only():
+    world = World()
+    world.push_small(4)
+    world.push_small(4, NOON + HOUR)
+    uri = next(uri for uri in world.stored() if "hour=13" in uri)
+    body = bytearray(world.store.get(uri))
+    for position in range(4, len(body) // 3):
+        body[position] ^= 0x5A
+    world.store.put(uri, bytes(body))
+    done = world.pack()
+    assert (done.packed, list(done.failed)) == (4, ["2013-03-11T13"])
+    assert f"{uri} is not readable as Parquet" in done.failed["2013-03-11T13"]
+
+
+def test_a_full_disk_fails_its_hour_only(monkeypatch):
+    world, write = World(), PackedWriter.write
+    world.push_small(4)
+    world.push_small(4, NOON + HOUR)
+
+    def write_if_there_is_room(writer, folder, members):
+        if "hour=12" in folder:
+            raise OSError(28, "No space left on device")
+        return write(writer, folder, members)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PackedWriter, "write", write_if_there_is_room)
+        done = world.pack()
+    assert (done.packed, list(done.failed)) == (4, ["2013-03-11T12"])
+    assert world.pack() == Packing(packed=4)
+    world.check()
 
 
 @pytest.mark.parametrize("seed", range(4))

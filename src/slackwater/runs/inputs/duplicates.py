@@ -83,7 +83,7 @@ def ids_in(file: io.IOBase, column: str, *, uri: str) -> Iterator[pa.Array]:
                     yield from parquet.read_row_group(group, columns=[column])[column].chunks
                 else:
                     yield pa.nulls(parquet.metadata.row_group(group).num_rows)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:  # a damaged page is an error of the operating system
         raise ObjectInvalid(
             f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)"
         ) from error

@@ -60,11 +60,11 @@ class EventReader:
                 names = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
                 read = partial(parquet.read_row_group, columns=names, use_threads=False)
                 yield from map(read, range(parquet.num_row_groups))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:  # a damaged page is an error of the operating system
             remedy = "it was not written by the receiver (remove it)"
             if is_packing(uri):  # the objects of its members may be deleted
                 remedy = "restore its first version (the bucket is versioned)"
-            raise ObjectInvalid(f"{uri} is not Parquet ({error}): {remedy}") from error
+            raise ObjectInvalid(f"{uri} is not readable as Parquet ({error}): {remedy}") from error
 
 
 def _on_disk(blocks: Iterable[pa.Table]) -> pa.Table:

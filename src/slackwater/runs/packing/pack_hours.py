@@ -165,17 +165,23 @@ class HourPacker:
                 return Packing(failed={"T".join(hours[0]): str(error)})
             return _total(self._day(source, [hour], ends_at, reads_indexes=reads_indexes) for hour in hours)
         seen = {hour: [*items] for hour, items in groupby(listing.objects, key=lambda item: object_partition(item.uri))}
-        packed, deleted, failed = 0, 0, dict[str, str]()
+        packed, unused, failed = dict[Partition, int | None](), dict[Partition, list[str]](), dict[str, str]()
         for hour in sorted(wanted):
             if self.now() >= ends_at:
                 break
             try:
                 index = next((item for item in by_hour[hour] if item.uri.endswith(INDEX)), None)
-                packed += self._pack(source, hour, listing._replace(objects=seen.get(hour, [])), index)
-                deleted += self._delete(source, hour, by_hour[hour])
-            except SlackwaterError as error:
+                packed[hour] = self._pack(source, hour, listing._replace(objects=seen.get(hour, [])), index)
+                unused[hour] = self._unused(source, hour, by_hour[hour])
+            except (SlackwaterError, OSError) as error:  # the disk is full
                 failed["T".join(hour)] = str(error)
-        return Packing(packed, deleted, failed)
+        # One commit for all hours. Also for those of which objects are deleted: a table that still has them, because it
+        # missed a change, can be read again.
+        if changed := [hour for hour in packed if packed[hour] is not None or unused.get(hour)]:
+            self.update_table(source.source, changed)
+        deleted = [uri for uris in unused.values() for uri in uris]
+        self.store.delete(deleted)
+        return Packing(sum(filter(None, packed.values())), len(deleted), failed)
 
     def _is_due(self, source: Source, items: Sequence[StoredObject]) -> bool:
         """Return whether anything may have to be done: a packed hour to which nothing has come is only listed."""
@@ -186,10 +192,13 @@ class HourPacker:
             return others > 0 or packed > 1
         return source.pack is not None and (others > source.pack.max_objects or packed > 0)
 
-    def _pack(self, source: Source, hour: Partition, listing: ConsistentListing, index: StoredObject | None) -> int:
+    def _pack(
+        self, source: Source, hour: Partition, listing: ConsistentListing, index: StoredObject | None
+    ) -> int | None:
         """Pack an hour if it has too many small objects; return the number of objects in new packed objects.
 
-        `index` is what was listed of the index, before it is read: it is replaced only if that is still the same.
+        None if there was nothing to do. `index` is what was listed of the index, before it is read: it is replaced only
+        if that is still the same.
         """
         folder = partition_prefix(self.raw_bucket, source.source, hour)
         before = read_index(self.store, folder) if index else ()
@@ -201,7 +210,7 @@ class HourPacker:
         early = [each for each in before if each.packed_at < closes_at and each.size < _FULL_BYTES]
         is_split = len(early) > 1 and not is_open
         if not stale and not is_split and (source.pack is None or len(new) <= source.pack.max_objects):
-            return 0
+            return None
         # The objects of an open hour are not written again each time.
         full = [each for each in before if each not in stale and (is_open or each.size >= _FULL_BYTES)]
         again = [item for each in before if each not in full for item in each.members if item.uri not in replaced]
@@ -213,10 +222,8 @@ class HourPacker:
             is_written = self.store.put_if_match(f"{folder}{INDEX}", body, etag=index.etag, metadata={})
         else:
             is_written = self.store.put_new(f"{folder}{INDEX}", body)
-        if not is_written:
-            return 0  # another process was faster
-        self.update_table(source.source, [hour])
-        return len(members)
+        # Otherwise another process was faster, or this one has written it, and the answer was lost.
+        return len(members) if is_written else 0
 
     def _replaced(self, source: Source, packed: Iterable[PackedObject], *, seen: Collection[str]) -> set[str]:
         """Return the URIs of members of pulled files that readers have not seen for `KEPT`: runs may have them."""
@@ -238,8 +245,8 @@ class HourPacker:
         has_changed = listing.is_removed(item.uri) or listing.first_received_at(item.uri) is not None
         return not has_changed and item.modified < self.now() - look_back
 
-    def _delete(self, source: Source, hour: Partition, stored: Sequence[StoredObject]) -> int:
-        """Delete what is stored of an hour and nobody reads any more; return the number of objects."""
+    def _unused(self, source: Source, hour: Partition, stored: Sequence[StoredObject]) -> list[str]:
+        """Return the URIs of what is stored of an hour and nobody reads any more."""
         folder, kept_since = partition_prefix(self.raw_bucket, source.source, hour), self.now() - KEPT
         packed = read_index(self.store, folder)
         old = members_of(each for each in packed if each.packed_at < kept_since)
@@ -252,11 +259,7 @@ class HourPacker:
         head = self.store.head(f"{folder}{INDEX}") if others else None
         if head is None or head.modified < kept_since:
             unused += [item for item in others if item.modified < kept_since]
-        if unused:
-            # A table that still has them, because it missed a change, can be read again.
-            self.update_table(source.source, [hour])
-            self.store.delete([item.uri for item in unused])
-        return len(unused)
+        return [item.uri for item in unused]
 
     def _check(self, packed: Iterable[PackedObject], uris: set[str]) -> None:
         """Raise `ObjectInvalid` if the packed objects with the rows of these members are not as they were written."""
