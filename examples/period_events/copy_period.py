@@ -56,7 +56,7 @@ def _copy(s3: Any, bucket: str, folder: str, file: dict[str, Any]) -> str:
 
     def is_equal() -> bool:
         copied = s3.head_object(Bucket=bucket, Key=copy, ChecksumMode="ENABLED")
-        return copied["ContentLength"] == file["bytes"] and copied.get(checksum) == original[checksum]
+        return bool(copied["ContentLength"] == file["bytes"] and copied.get(checksum) == original[checksum])
 
     # An attempt that has reached its time limit has copied some files: the next one copies the others.
     with suppress(s3.exceptions.ClientError):  # it is not there
