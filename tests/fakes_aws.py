@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
@@ -37,13 +38,14 @@ def _client(service: str) -> Any:
     """Return one client for all tests: loading the model of a service takes long."""
     session = boto3.session.Session("test", "test", region_name="eu-west-1")
     client = session.client(service)
-    requests: dict[str, dict[str, Any]] = {}
+    # Threads make calls at the same time.
+    latest = threading.local()
 
-    def keep(params: dict[str, Any], model: Any, **_: Any) -> None:
-        requests[model.name] = params
+    def keep(params: dict[str, Any], **_: Any) -> None:
+        latest.request = params
 
     def respond(model: Any, **_: Any) -> tuple[Any, Any]:
-        answer = client.fake.answer(f"{service}:{model.name}", requests[model.name])
+        answer = client.fake.answer(f"{service}:{model.name}", latest.request)
         if isinstance(answer, str):
             return SimpleNamespace(status_code=400), {"Error": {"Code": answer, "Message": "no"}}
         validate_parameters(answer, model.output_shape)

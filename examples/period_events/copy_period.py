@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import boto3
+from botocore.config import Config
+
+THREADS = 16
 
 
 def handler(event: dict[str, Any], _context: object) -> None:
     """Handle an event `Slackwater Period Changed`. After an error, Lambda repeats it, which is safe."""
-    copy_period(boto3.client("s3"), os.environ["COPY_BUCKET"], event["detail"])
+    s3 = boto3.client("s3", config=Config(max_pool_connections=THREADS))
+    copy_period(s3, os.environ["COPY_BUCKET"], event["detail"])
 
 
 def copy_period(s3: Any, bucket: str, period: dict[str, Any]) -> None:
@@ -32,8 +38,10 @@ def copy_period(s3: Any, bucket: str, period: dict[str, Any]) -> None:
         if sum(file["events"] for file in files) < period["stored"]:
             raise ValueError(f"{period['files']} has fewer events than the {period['stored']} that are stored")
         keys = {file["uri"]: file["key"] for file in copied["files"]}
-        for file in files:
-            file["key"] = keys.get(file["uri"]) or _copy(s3, bucket, f"{prefix}files/{period['version']}/", file)
+        folder = f"{prefix}files/{period['version']}/"
+        with ThreadPoolExecutor(THREADS) as pool:
+            copies = pool.map(lambda file: keys.get(file["uri"]) or _copy(s3, bucket, folder, file), files)
+            files = [file | {"key": key} for file, key in zip(files, copies, strict=True)]
         copied = {name: period[name] for name in ("source", "start", "end", "version", "stored")} | {"files": files}
         # Last, and only over the manifest that was read: readers see all files of a version, and never an older one.
         s3.put_object(Bucket=bucket, Key=f"{prefix}manifest.json", Body=json.dumps(copied).encode(), **condition)
@@ -41,14 +49,21 @@ def copy_period(s3: Any, bucket: str, period: dict[str, Any]) -> None:
 
 
 def _copy(s3: Any, bucket: str, folder: str, file: dict[str, Any]) -> str:
-    """Copy a file below a folder, compare the copy with it, and return the copy's key."""
+    """Copy a file below a folder, unless it has an equal copy there, and return the copy's key."""
     source, key = _place(file["uri"])
-    copy = folder + key
-    s3.copy_object(CopySource={"Bucket": source, "Key": key}, Bucket=bucket, Key=copy)
-    original = s3.head_object(Bucket=source, Key=key, ChecksumMode="ENABLED")
-    copied = s3.head_object(Bucket=bucket, Key=copy, ChecksumMode="ENABLED")
+    copy, original = folder + key, s3.head_object(Bucket=source, Key=key, ChecksumMode="ENABLED")
     checksum = "ChecksumCRC64NVME" if "ChecksumCRC64NVME" in original else "ETag"
-    if copied["ContentLength"] != file["bytes"] or copied.get(checksum) != original[checksum]:
+
+    def is_equal() -> bool:
+        copied = s3.head_object(Bucket=bucket, Key=copy, ChecksumMode="ENABLED")
+        return bool(copied["ContentLength"] == file["bytes"] and copied.get(checksum) == original[checksum])
+
+    # An attempt that has reached its time limit has copied some files: the next one copies the others.
+    with suppress(s3.exceptions.ClientError):  # it is not there
+        if is_equal():
+            return copy
+    s3.copy_object(CopySource={"Bucket": source, "Key": key}, Bucket=bucket, Key=copy)
+    if not is_equal():
         raise ValueError(f"s3://{bucket}/{copy} differs from {file['uri']}")
     return copy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from typing import Any
@@ -10,9 +11,15 @@ import boto3
 
 
 def handler(event: dict[str, Any], _context: object) -> None:
-    """Handle an event `Slackwater Period Changed`. After an error, Lambda repeats it, which is safe."""
+    """Handle messages of a queue, each with an event `Slackwater Period Changed`.
+
+    After an error, the queue sends them again, which is safe. If 15 paths with `*` are in progress, CloudFront refuses
+    another one for some minutes: Lambda itself repeats an event only twice, and the answers would stay in the cache.
+    """
     cloudfront, dynamodb = boto3.client("cloudfront"), boto3.client("dynamodb")
-    invalidate(cloudfront, os.environ["DISTRIBUTION"], dynamodb, os.environ["VERSIONS_TABLE"], event["detail"])
+    for message in event["Records"]:
+        period = json.loads(message["body"])["detail"]
+        invalidate(cloudfront, os.environ["DISTRIBUTION"], dynamodb, os.environ["VERSIONS_TABLE"], period)
 
 
 def invalidate(cloudfront: Any, distribution: str, dynamodb: Any, table: str, period: dict[str, Any]) -> None:

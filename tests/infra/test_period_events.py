@@ -16,6 +16,7 @@ from lambdas.pack_objects import PackRequest
 pytestmark = pytest.mark.infra
 
 EXAMPLE = ROOT / "examples" / "period_events"
+CHANGED = {"source": ["slackwater"], "detail-type": ["Slackwater Period Changed"]}
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +29,42 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     return Template.from_stack(names["PeriodEvents"](app, raw="raw", exchange="exchange", distribution="E1"))
 
 
-@pytest.mark.parametrize(
-    ("module", "variables", "detail"),
-    [
-        ("copy_period", {"COPY_BUCKET"}, {"source": ["clicks"], "state": ["complete"]}),
-        ("invalidate_cache", {"DISTRIBUTION", "VERSIONS_TABLE"}, {"source": ["clicks"]}),
-    ],
-)
-def test_a_rule_calls_each_function_with_its_events(template, module, variables, detail):
+def function_of(template: Template, module: str, variables: set[str]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the properties of the function with this module, which has these variables."""
     functions = template.find_resources("AWS::Lambda::Function", {"Properties": {"Handler": f"{module}.handler"}})
     [(name, function)] = functions.items()
     assert set(function["Properties"]["Environment"]["Variables"]) == variables
     assert (EXAMPLE / f"{module}.py").exists()
-    pattern = {"source": ["slackwater"], "detail-type": ["Slackwater Period Changed"], "detail": detail}
-    target = {"Arn": {"Fn::GetAtt": [name, "Arn"]}}
-    rules = template.find_resources("AWS::Events::Rule").values()
-    [rule] = [rule["Properties"] for rule in rules if target.items() <= rule["Properties"]["Targets"][0].items()]
-    assert rule["EventPattern"] == pattern
+    return name, function["Properties"]
+
+
+def pattern_of(template: Template, target: str) -> dict[str, Any]:
+    """Return the pattern of the events that a rule sends to the resource with this name."""
+    rules = [rule["Properties"] for rule in template.find_resources("AWS::Events::Rule").values()]
+    [rule] = [rule for rule in rules if rule["Targets"][0]["Arn"] == {"Fn::GetAtt": [target, "Arn"]}]
+    return dict(rule["EventPattern"])
+
+
+def test_a_rule_calls_the_function_that_copies_with_complete_periods(template):
+    name, _ = function_of(template, "copy_period", {"COPY_BUCKET"})
+    detail = {"source": ["clicks"], "state": ["complete"]}
+    assert pattern_of(template, name) == {**CHANGED, "detail": detail}
+
+
+def test_the_function_that_invalidates_gets_each_event_from_a_queue_that_repeats_it_for_days(template):
+    name, function = function_of(template, "invalidate_cache", {"DISTRIBUTION", "VERSIONS_TABLE"})
+    [mapping] = [item["Properties"] for item in template.find_resources("AWS::Lambda::EventSourceMapping").values()]
+    assert (mapping["FunctionName"], mapping["BatchSize"]) == ({"Ref": name}, 1)
+    queue_name = mapping["EventSourceArn"]["Fn::GetAtt"][0]
+    assert pattern_of(template, queue_name) == {**CHANGED, "detail": {"source": ["clicks"]}}
+    queues = template.find_resources("AWS::SQS::Queue")
+    queue = queues[queue_name]["Properties"]
+    # As AWS recommends: a message is not sent again while the function works on it.
+    assert queue["VisibilityTimeout"] >= 6 * function["Timeout"]
+    # An invalidation is in progress for minutes. The queue deletes a message at the end of its retention.
+    repeated = queue["RedrivePolicy"]["maxReceiveCount"] * queue["VisibilityTimeout"]
+    assert 3 * 86_400 < repeated < queue["MessageRetentionPeriod"]
+    assert queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0] in queues
 
 
 def test_a_rule_has_complete_hours_packed(template):
@@ -78,4 +98,7 @@ def test_the_functions_may_make_their_calls(template):
         named = statement["Action"]
         actions.update([named] if isinstance(named, str) else named)
     needed = {"s3:GetObject*", "s3:PutObject", "s3:DeleteObject*", "s3:List*"}
-    assert needed | {"dynamodb:GetItem", "dynamodb:PutItem", "cloudfront:CreateInvalidation"} <= actions
+    assert (
+        needed | {"dynamodb:GetItem", "dynamodb:PutItem", "cloudfront:CreateInvalidation", "sqs:DeleteMessage"}
+        <= actions
+    )

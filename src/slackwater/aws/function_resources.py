@@ -252,17 +252,21 @@ class FunctionResources(Resources):
         )
 
     def put_verdict(self, verdict: Verdict) -> None:
-        """Store a verdict that changes something, and have the runs and days looked at that may have read its period.
+        """Store a verdict, and if it changes something, have the runs and days looked at that may have read its period.
 
-        Raises `CloudError` if it is not stored.
+        A `fail` that changes nothing is not stored: a partner may repeat it without end. Raises `CloudError` if a
+        verdict is not stored.
         """
         from slackwater.state.partner_verdicts import changes_something
 
         subject = Subject(verdict.of, verdict.name)
-        if not changes_something(verdict, self.verdict_table.verdicts(subject, verdict.period, verdict.period)):
-            return
-        self.verdict_table.put_verdicts([verdict])
-        self.once.wake_requests.wake_verdict(subject, [verdict.period], verdict.at)
+        before = self.verdict_table.verdicts(subject, verdict.period, verdict.period)
+        changes = changes_something(verdict, before)
+        # A `pass` is also stored if there is no `fail` to clear: the request with an earlier one may be repeated later.
+        if changes or not verdict.is_failure:
+            self.verdict_table.put_verdicts([verdict])
+        if changes:
+            self.once.wake_requests.wake_verdict(subject, [verdict.period], verdict.at)
 
     @cached_property
     def period_folder(self) -> PeriodFolder:

@@ -136,8 +136,10 @@ class RunEvents:
         return [self._input(name, with_checks=with_checks) for name in sorted(self._read)]
 
     def _input(self, name: str, *, with_checks: bool) -> Json:
-        source = self.project.sources.get(name)
-        schema = {column: str(kind) for column, kind in source.columns.items()} if source and self._definition else {}
+        # A table may have the name of a source that the pipeline does not read.
+        is_source = self._definition is not None and name in self._definition.sources
+        source = self.project.sources.get(name) if is_source else None
+        schema = {column: str(kind) for column, kind in source.columns.items()} if source else {}
         found = input_dataset(self._read[name], self.record.execution, schema)
         if with_checks and (checked := self._assertions.get(name)):
             found["inputFacets"]["dataQualityAssertions"] = facet(

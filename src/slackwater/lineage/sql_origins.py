@@ -47,6 +47,9 @@ def query_origins(query: str, inputs: Mapping[str, KnownColumns]) -> KnownColumn
         return {}
     if any(not isinstance(star.parent, exp.Count) for star in statement.find_all(*_UNKNOWN)):
         return {}
+    # The parser follows only the first part of a recursive query, and later ones compute more.
+    if any(each.recursive for each in statement.find_all(exp.With)):
+        return {}
     # Spark matches names without regard to case.
     tables = {
         name.lower(): {column.lower(): origins for column, origins in known.items()} for name, known in inputs.items()

@@ -18,7 +18,7 @@ from slackwater.formatting import counted, escape_control_characters, timestamp
 from slackwater.model import Model
 from slackwater.state.facts import KEPT
 from slackwater.state.reports import SKEW
-from slackwater.state.verdicts import Quality, Subject, Verdict, new_verdict
+from slackwater.state.verdicts import Quality, Subject, Verdict, failures, new_verdict
 
 _EXAMPLE = '{"as_of": "2026-01-01T16:05:00Z", "hour": "2026-01-01T15", "quality": "fail", "reason": "bots"}'
 
@@ -37,11 +37,18 @@ class _Document(Model):
 
 
 def changes_something(verdict: Verdict, before: Iterable[Verdict]) -> bool:
-    """Return whether a verdict has to be stored beside those about its period.
+    """Return whether another `fail` stands about a period after a verdict, or one has another reason.
 
-    A `pass` of a giver who has said nothing else changes nothing. A partner may send one for each hour; all are read.
+    `before` are the verdicts that are stored about the period. If this one is among them, it is left out: a repeated
+    request gets the answer of the first one, which may have ended before it told anybody.
     """
-    return verdict.is_failure or any(each.giver == verdict.giver and each.is_failure for each in before)
+    others = [each for each in before if each.id != verdict.id]
+    return _standing(others) != _standing([*others, verdict])
+
+
+def _standing(verdicts: Iterable[Verdict]) -> set[tuple[str, str]]:
+    """Return who has given a `fail` that stands, and why: when it was given is no difference."""
+    return {(verdict.giver, verdict.reason) for verdict in failures(verdicts)}
 
 
 def read_verdict(body: bytes, source: str, *, principal: str, now: datetime) -> Verdict:

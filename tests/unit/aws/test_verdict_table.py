@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, permutations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slackwater.aws.dynamodb.state_table import DynamoStateTable
 from slackwater.aws.dynamodb.verdict_table import DynamoVerdictTable
 from slackwater.state.facts import HOUR, KEPT
-from slackwater.state.verdicts import Subject, failures, new_verdict
+from slackwater.state.verdicts import Quality, Subject, Verdict, failures, new_verdict
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_functions import resources_of
 from tests.fakes_state import STATE_TABLE, MemoryVerdicts
@@ -96,9 +96,68 @@ def test_a_verdict_is_kept_for_400_days_after_its_period_and_after_it_was_given(
     assert min(int(item["expires"]["N"]) for item in (of_subject, later)) > int(stored["expires"]["N"])
 
 
-def test_a_pass_of_a_partner_who_has_said_nothing_else_is_not_kept():
-    resources = resources_of(verdict_table=MemoryVerdicts())
-    about = {"version": None, "reason": "bots", "principal": "push:acme", "giver": "push:acme"}
-    for minute, (quality, kept) in enumerate([("pass", 0), ("fail", 1), ("pass", 2), ("pass", 3)]):
-        resources.put_verdict(new_verdict(CLICKS, HOURS[0], quality, at=AT + timedelta(minutes=minute), **about))
-        assert len(resources.verdict_table.stored) == kept
+class Wakes:
+    """Whom the receiver has told of verdicts about the hour, by the instant at which each was given."""
+
+    def __init__(self) -> None:
+        self.told: list[datetime] = []
+
+    def wake_verdict(self, subject: Subject, periods: list[str], at: datetime) -> None:
+        assert (subject, periods) == (CLICKS, [HOURS[0]])
+        self.told.append(at)
+
+
+def received(*verdicts: Verdict, before: Sequence[Verdict] = ()) -> tuple[list[Verdict], list[datetime]]:
+    """Return what is stored when these verdicts come in this order, and of which runs and days are told."""
+    table, wakes = MemoryVerdicts(), Wakes()
+    table.put_verdicts(before)
+    resources = resources_of(verdict_table=table, wake_requests=wakes)
+    for verdict in verdicts:
+        resources.put_verdict(verdict)
+    return list(table.stored.values()), wakes.told
+
+
+def of_partner(quality: Quality, minute: int, reason: str = "bots", giver: str = "push:acme") -> Verdict:
+    at = AT + timedelta(minutes=minute)
+    return new_verdict(CLICKS, HOURS[0], quality, version=None, reason=reason, principal=giver, giver=giver, at=at)
+
+
+FAIL, PASS = of_partner("fail", 0), of_partner("pass", 1)
+BY_PERSON = new_verdict(CLICKS, HOURS[0], "pass", version=None, reason="looked at it", principal="ana", at=PASS.at)
+
+
+@pytest.mark.parametrize(
+    "order", list(permutations([FAIL, PASS, of_partner("fail", 2, "again"), of_partner("pass", 3)]))
+)
+def test_the_newest_verdict_of_a_partner_decides_in_whatever_order_they_arrive(order):
+    for number in range(1, len(order) + 1):
+        stored, _ = received(*order[:number])
+        assert failures(stored) == failures(order[:number])
+
+
+def test_a_fail_that_a_partner_repeats_is_stored_once_and_told_once():
+    again = [of_partner("fail", minute) for minute in (1, 2, -1)]
+    assert received(FAIL, *again) == ([FAIL], [FAIL.at])
+
+
+@pytest.mark.parametrize("between", [PASS, BY_PERSON, of_partner("fail", 1, "other bots")])
+def test_a_fail_that_does_not_stand_any_more_is_stored_when_it_is_repeated(between):
+    later = of_partner("fail", 2)
+    stored, told = received(later, before=[FAIL, between])
+    assert (stored, told, failures(stored)) == ([FAIL, between, later], [later.at], [later])
+
+
+def test_each_partner_has_its_own_verdicts():
+    others = of_partner("fail", 1, giver="push:other"), of_partner("pass", 2, giver="push:other")
+    stored, _ = received(FAIL, *others)
+    assert (stored, failures(stored)) == ([FAIL, *others], [FAIL])
+
+
+def test_a_pass_that_clears_nothing_tells_nobody():
+    assert received(PASS, of_partner("pass", 2)) == ([PASS, of_partner("pass", 2)], [])
+
+
+@pytest.mark.parametrize(("verdict", "before"), [(FAIL, ()), (PASS, (FAIL,))])
+def test_a_request_that_is_repeated_tells_again(verdict, before):
+    """The process of the first one may have ended when the verdict was stored, and nobody was told."""
+    assert received(verdict, verdict, before=before) == ([*before, verdict], [verdict.at] * 2)

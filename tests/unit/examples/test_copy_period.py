@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from threading import Barrier, Lock
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.unit
 COPY, RAW, EXCHANGE = "copies", "raw", "exchange"
 PREFIX = "clicks/hour/2026-11-27T15/"
 PAGE = Path(example.__file__).with_name("README.md")
+LETTERS = "abcdefghijklmnop"
 CALLS = ("get_object", "put_object", "copy_object", "head_object", "delete_object", "get_paginator")
 
 
@@ -50,19 +52,28 @@ class Buckets:
         self.copied: list[str] = []
         self.damaged = b""
         """Content that is changed when it is copied."""
-        self.before: Callable[[], None] = lambda: None
-        self.after: Callable[[], None] = lambda: None
+        self._lock = Lock()
+        self.end_at(None)
         names = ("GetObject", "PutObject", "CopyObject", "HeadObject", "DeleteObject", "ListObjectsV2")
         self.s3 = FakeAws({f"s3:{name}": self._answer(getattr(self, name)) for name in names}).client("s3")
 
     def _answer(self, method: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
         def answer(request: dict[str, Any]) -> Any:
-            self.before()
-            result = method(**request)
-            self.after()
-            return result
+            with self._lock:  # the example makes calls at the same time
+                call = next(self._calls)
+                if self._last is not None and call > self._last:
+                    raise Crash
+                result = method(**request)
+                if self._moment == "after" and call == self._last:
+                    raise Crash
+                return result
 
         return answer
+
+    def end_at(self, number: int | None, moment: str = "before") -> None:
+        """Let the process end before or after one of its next calls; none of its other threads makes a later one."""
+        self._calls, self._moment = count(1), moment
+        self._last = number - 1 if number is not None and moment == "before" else number
 
     def etag(self, bucket: str, key: str) -> str:
         return f'"{hashlib.md5(self.objects[bucket, key]).hexdigest()}"'  # noqa: S324 - as S3 does
@@ -154,7 +165,7 @@ def test_a_newer_version_copies_what_is_new_and_deletes_what_is_no_longer_listed
 
 
 def test_the_handler_copies_what_the_event_names_to_the_bucket_of_its_variable(buckets, monkeypatch):
-    monkeypatch.setattr(boto3, "client", {"s3": buckets.s3}.get)
+    monkeypatch.setattr(boto3, "client", lambda service, **_: {"s3": buckets.s3}[service])
     monkeypatch.setenv("COPY_BUCKET", COPY)
     handler({"source": "slackwater", "detail": buckets.announce(2, "ab")}, None)
     assert buckets.copy() == (2, "ab")
@@ -213,26 +224,61 @@ def test_a_list_with_fewer_events_than_the_period_is_refused(buckets):
 @pytest.mark.parametrize("next_event", [(5, "bcd"), (7, "cd")])
 def test_a_process_that_ends_at_any_call_leaves_a_whole_version_and_the_next_event_repairs_the_rest(moment, next_event):
     for number in count(1):
-        buckets, calls = Buckets(), count(1)
+        buckets = Buckets()
         copy_period(buckets.s3, COPY, buckets.announce(2, "ab"))
         event = buckets.announce(5, "bcd")
-
-        def crash(calls=calls, number=number) -> None:
-            if next(calls) == number:
-                raise Crash
-
-        setattr(buckets, moment, crash)
+        buckets.end_at(number, moment)
         try:
             copy_period(buckets.s3, COPY, event)
         except Crash:
             assert buckets.copy() in {(2, "ab"), (5, "bcd")}
         else:
             break
+        buckets.end_at(None)
         copy_period(buckets.s3, COPY, buckets.announce(*next_event))
         assert buckets.copy() == next_event
         buckets.assert_exact()
-    # The manifest and the list are read, of two files each is copied and compared; then the manifest, and what is old.
-    assert number - 1 == 2 + 2 * 3 + 1 + 2
+    # The manifest and the list are read. Two files are looked at, and whether they have copies, and are copied and
+    # compared; then the manifest, and what is old.
+    assert number - 1 == 2 + 2 * 4 + 1 + 2
+
+
+def test_an_attempt_leaves_the_equal_copies_of_one_that_has_ended_early(buckets, monkeypatch):
+    """Each ends after a number of calls, as by its time limit. The period has more files than one attempt copies."""
+    monkeypatch.setattr(example, "THREADS", 2)
+    event = buckets.announce(2, "abcdefghij")
+    for _ in range(3):
+        buckets.end_at(30, "before")
+        with suppress(Crash):
+            copy_period(buckets.s3, COPY, event)
+    assert buckets.copy() == (2, "abcdefghij")
+    assert len(buckets.copied) == 10
+    buckets.assert_exact()
+
+
+def test_sixteen_files_are_copied_at_the_same_time(buckets):
+    started = Barrier(16)
+
+    def copy_object(**request: Any) -> None:
+        started.wait(timeout=60)  # fails instead of waiting for ever
+        buckets.s3.copy_object(**request)
+
+    others = {name: getattr(buckets.s3, name) for name in (*CALLS, "exceptions")}
+    copy_period(SimpleNamespace(**{**others, "copy_object": copy_object}), COPY, buckets.announce(2, LETTERS))
+    assert buckets.copy() == (2, LETTERS)
+
+
+@pytest.mark.parametrize("content", [b"b", b"x" * 98])
+@pytest.mark.parametrize("has_checksums", [True, False])
+def test_a_copy_that_differs_is_replaced(buckets, content, has_checksums):
+    """It is shorter, or has other content of the same size."""
+    event = buckets.announce(2, "ab")
+    buckets.objects[COPY, f"{PREFIX}files/2/raw/source=clicks/date=2026-11-27/hour=15/b.parquet"] = content
+    if has_checksums:
+        buckets.checksums = {each: hashlib.md5(each).hexdigest()[:12] for each in buckets.objects.values()}  # noqa: S324
+    copy_period(buckets.s3, COPY, event)
+    assert buckets.copy() == (2, "ab")
+    assert len(buckets.copied) == 2
 
 
 @given(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,16 +26,25 @@ class Crash(Exception):
 
 
 class CloudFront:
-    """Creates one invalidation for each reference, as CloudFront does; botocore validates requests and answers."""
+    """Creates one invalidation for each reference, and refuses a 16th path with `*` in progress, as CloudFront does.
+
+    botocore validates requests and answers.
+    """
 
     def __init__(self) -> None:
         self.batches: dict[str, list[str]] = {}
+        self.in_progress: list[str] = []
         self.client = FakeAws({"cloudfront:CreateInvalidation": self._create}).client("cloudfront")
 
-    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _create(self, request: dict[str, Any]) -> dict[str, Any] | str:
         batch = request["InvalidationBatch"]
         items = batch["Paths"]["Items"]
         assert (request["DistributionId"], batch["Paths"]["Quantity"]) == ("E1", len(items))
+        if batch["CallerReference"] not in self.batches:
+            wildcards = [path for path in (*self.in_progress, *items) if path.endswith("*")]
+            if len(wildcards) > 15:
+                return "TooManyInvalidationsInProgress"
+            self.in_progress = wildcards
         assert self.batches.setdefault(batch["CallerReference"], items) == items, "InvalidationBatchAlreadyExists"
         return {}
 
@@ -79,13 +90,50 @@ def test_each_newer_version_of_each_period_is_invalidated_once(emptied):
     assert cloudfront.batches["clicks/hour/2026-11-27T15:00:00Z/5"] == ["/clicks/2026-11-27", "/clicks/2026-11-27T15*"]
 
 
-def test_the_handler_uses_the_distribution_and_the_table_of_its_variables(emptied, monkeypatch):
+@pytest.fixture
+def deployed(emptied, monkeypatch) -> CloudFront:
+    """CloudFront as the handler sees it, with the variables of the function."""
     cloudfront = CloudFront()
     monkeypatch.setattr(boto3, "client", {"cloudfront": cloudfront.client, "dynamodb": emptied.client}.get)
     monkeypatch.setenv("DISTRIBUTION", "E1")
     monkeypatch.setenv("VERSIONS_TABLE", TABLE)
-    handler({"source": "slackwater", "detail": event(3)}, None)
-    assert cloudfront.versions == [3]
+    return cloudfront
+
+
+def refused(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    """Send each event to the function, as the queue does; return those that the queue sends again."""
+    left = []
+    for each in events:
+        try:
+            handler({"Records": [{"body": json.dumps({"source": "slackwater", "detail": each})}]}, None)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "TooManyInvalidationsInProgress":
+                raise
+            left.append(each)
+    return left
+
+
+def test_the_handler_uses_the_distribution_and_the_table_of_its_variables(deployed):
+    assert refused(event(3)) == []
+    assert deployed.versions == [3]
+
+
+def test_hours_that_change_at_once_are_all_invalidated_in_the_end(deployed):
+    """CloudFront refuses some of the hours of a day for longer than Lambda would repeat their events."""
+    hours = [event(1, start=f"2026-11-27T{hour:02}:00:00Z") for hour in range(24)]
+    left = refused(*hours)
+    assert left == hours[15:]
+    for _ in range(3):
+        left = refused(*left)
+    assert (left, len(deployed.batches)) == (hours[15:], 15)
+    deployed.in_progress = []
+    # A newer version comes before the older one is sent again.
+    newer = {**hours[23], "version": 2}
+    assert refused(newer, *left) == []
+    assert set(deployed.batches) == {
+        *(f"clicks/hour/{each['start']}/1" for each in hours[:23]),
+        f"clicks/hour/{newer['start']}/2",
+    }
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -91,6 +91,7 @@ def test_it_says_how_a_value_is_computed(query, kinds):
         "SELECT (",
         "SELECT year FROM f, w",
         "SELECT count(*) AS n, 3 AS three FROM f",
+        "WITH RECURSIVE r AS (SELECT delay AS n FROM f UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",
     ],
 )
 def test_what_is_not_certain_is_left_out(query):

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from slackwater.lineage.datasets import _VERSIONS, assertions
+from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import RunState
 from tests.fakes_check import PIPELINE
 from tests.lineage_runs import GLUE, OF, RESULTS, SCHEMAS, a_step, validated
@@ -45,6 +46,24 @@ def test_a_run_that_starts_says_what_it_reads(runs):
     times = event["run"]["facets"]["nominalTime"]
     assert times["nominalStartTime"] == "2013-03-08T05:00:00.000+00:00"  # midnight in New York
     assert times["nominalEndTime"] == "2013-03-09T05:00:00.000+00:00"
+
+
+def test_a_table_with_the_name_of_a_source_has_not_its_schema(runs, daily):
+    definition = {
+        "pipeline": "copy",
+        "timezone": "America/New_York",
+        "tables": {"flights": {"table": PIPELINE}},
+        "steps": {
+            "rows": {"step": "sql", "depends_on": ["flights"], "with": {"query": "SELECT origin, flights FROM flights"}}
+        },
+        "publish": {"step": "rows", "key": ["date", "origin"]},
+    }
+    pipelines = {**runs.project.pipelines, "copy": Pipeline.model_validate(definition)}
+    runs.project = runs.project.model_copy(update={"pipelines": pipelines})
+    [event] = validated(runs.events(runs.record_of(runs.start("copy"))).started())
+    [table] = event["inputs"]
+    assert table["name"] == f"table/acme_warehouse/{PIPELINE}"
+    assert "schema" not in table["facets"]
 
 
 def test_a_published_run_says_what_it_has_written(runs, daily):
