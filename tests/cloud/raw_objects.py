@@ -1,4 +1,4 @@
-"""Stores many small objects of raw events without the receiver, which takes a request for each."""
+"""Many small objects of raw events: stored without the receiver, which takes a request for each, and packed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
+import boto3
 import pyarrow as pa
+from botocore.config import Config
 
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.project.project import load_project
@@ -39,3 +42,15 @@ def put_events(cloud: Cloud, source: str, events: Sequence[tuple[str, int, datet
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(put, range(objects)))
+
+
+def patient_client(cloud: Cloud) -> Any:
+    """Return a client of Lambda for calls that take minutes: other clients would call again meanwhile."""
+    return boto3.client(
+        "lambda",
+        endpoint_url=cloud.endpoint,
+        region_name=cloud.environment["AWS_REGION"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(read_timeout=900, retries={"total_max_attempts": 1}),
+    )

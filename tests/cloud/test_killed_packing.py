@@ -18,7 +18,7 @@ import pytest
 
 from slackwater.runs.packing.index import ENDING, INDEX
 from tests.cloud.deaths import deaths
-from tests.cloud.raw_objects import put_events
+from tests.cloud.raw_objects import patient_client, put_events
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
 
@@ -121,7 +121,7 @@ def sent(cloud, partner):
 
 def test_no_event_is_lost_or_doubled_when_the_process_that_packs_dies_at_any_write(cloud, sent, tmp_path, capsys):
     run, hours = (PIPELINE, "--date", DATE), len(HOURS) + len(OTHERS)
-    functions, prefix = cloud.client("lambda"), f"raw/source={SOURCE}/date={DATE}/"
+    functions, prefix = patient_client(cloud), f"raw/source={SOURCE}/date={DATE}/"
 
     def pack():
         """Return whether the process has lived."""

@@ -14,9 +14,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
@@ -25,7 +23,7 @@ from slackwater.project.project import load_project
 from slackwater.runs.packing.pack_hours import HourPacker
 from tests.cloud.conftest import Inbox
 from tests.cloud.random_kills import DRIVERS, processes_of
-from tests.cloud.raw_objects import put_events
+from tests.cloud.raw_objects import patient_client, put_events
 from tests.cloud.roles import create_queue
 
 pytestmark = [pytest.mark.cloud, pytest.mark.long, pytest.mark.timeout(5400)]
@@ -107,15 +105,7 @@ def test_a_day_of_one_event_objects_is_read_like_one_of_large_objects(cloud, cap
         run("small objects", SMALL)
         before = manifest_digest(SMALL)
     began = time.monotonic()
-    # It takes longer than the client waits, which then calls again.
-    function = boto3.client(
-        "lambda",
-        endpoint_url=cloud.endpoint,
-        region_name=cloud.environment["AWS_REGION"],
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=Config(read_timeout=900, retries={"total_max_attempts": 1}),
-    )
+    function = patient_client(cloud)
     packed = 0
     while packed < OBJECTS:  # a call ends after 12 minutes, and the next one continues
         answer = json.load(function.invoke(FunctionName="slackwater-pack-objects")["Payload"])["taps"]
