@@ -211,6 +211,32 @@ def test_a_run_that_a_later_one_has_closed_as_lost_gives_no_verdict(world):
     assert stored(world) == []
 
 
+def test_a_repeated_publication_clears_no_verdict_of_a_later_run(world):
+    refuse(world)
+    first = world.publish(DAY, force=True)
+    assert not standing(world)
+    refuse(world)
+    given = standing(world)
+    # The answer of the first call was lost.
+    world.recorder.end_published(first)
+    assert standing(world) == given != []
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True)
+    assert not standing(world)
+
+
+@pytest.mark.parametrize("timezone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+def test_a_publication_in_another_timezone_clears_the_hours_of_the_former_day(world, timezone):
+    for date, hour in (("2013-03-11", "04"), ("2013-03-12", "03")):  # the first and the last one in New York
+        world.add("flights", date, hour, rows=500)
+    refuse(world)
+    assert len(standing(world)) == 3
+    define(world, PIPELINE, timezone=timezone)
+    world.time += timedelta(minutes=1)
+    world.publish(DAY, force=True, moves_hours=True)
+    assert not standing(world)
+
+
 def test_a_pipeline_that_is_not_deployed_says_nothing(world):
     world.time += timedelta(minutes=1)
     run = world.freeze(DAY, force=True)
