@@ -18,7 +18,7 @@ from slackwater.pipeline.definition import Pipeline, Publish, StepUse
 from slackwater.runs.attempt_files import publication_uri
 from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.period import period_of
-from slackwater.runs.record import JobFiles
+from slackwater.runs.record import JobFiles, Rollback, Run
 from slackwater.runs.waits.mutual_waits import waiting_for
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.state.verdicts import Subject, Verdict, describe_verdicts, failures, new_verdict
@@ -222,6 +222,74 @@ def test_a_repeated_publication_clears_no_verdict_of_a_later_run(world):
     assert standing(world) == given != []
     world.time += timedelta(minutes=1)
     world.publish(DAY, force=True)
+    assert not standing(world)
+
+
+def refused_run(world: World) -> Run:
+    """Return a run that a rule has refused. The function that records it has ended before it gave a verdict."""
+    world.time += timedelta(minutes=1)
+    run = world.freeze(DAY, force=True)
+    world.refuse(run, "flights")
+    world.fail(run)
+    return run
+
+
+def publish_corrected(world: World) -> None:
+    correct(world)
+    world.publish(DAY, force=True)
+
+
+def end_failed(world: World, run: Run) -> None:
+    world.recorder.end_failed(run, error="E", cause="", retried=False)
+
+
+def test_a_repeated_failure_gives_no_verdict_after_a_later_run_has_published(world):
+    refused = refused_run(world)
+    publish_corrected(world)
+    end_failed(world, refused)
+    assert stored(world) == []
+
+
+def test_a_run_gives_its_verdict_after_an_earlier_version_was_published_again(world):
+    """Nothing has read the input since. The next run that publishes clears it."""
+    refused = refused_run(world)
+    published = world.table.day(PIPELINE, DAY)
+    restored = world.table.run(PIPELINE, DAY, published.published.run.attempt)
+    later = restored.model_copy(
+        update={
+            "run": restored.run.model_copy(update={"attempt": refused.attempt + 1}),
+            "rollback": Rollback(to=1, tag=restored.run.tag, reason="r", frozen_at=world.time),
+        }
+    )
+    world.table.save(published.model_copy(update={"attempts": later.run.attempt}), later)
+    end_failed(world, refused)
+    assert len(standing(world)) == 1
+
+
+def test_a_later_run_may_publish_while_a_verdict_is_stored(world, monkeypatch):
+    refused, put_verdicts = refused_run(world), world.verdicts.put_verdicts
+
+    def publish_first(given: list[Verdict]) -> None:
+        monkeypatch.setattr(world.verdicts, "put_verdicts", put_verdicts)
+        publish_corrected(world)
+        put_verdicts(given)
+
+    monkeypatch.setattr(world.verdicts, "put_verdicts", publish_first)
+    end_failed(world, refused)
+    assert [item.quality for item in stored(world)] == ["fail", "pass"]
+    assert not standing(world)
+
+
+def test_a_repeated_failure_clears_the_verdict_that_was_stored_while_a_later_run_published(world, monkeypatch):
+    refused, runs = refused_run(world), world.table.runs
+    with monkeypatch.context() as patch:
+        # Until the first call ends, which does not come to see the later run.
+        patch.setattr(world.table, "runs", lambda *of: runs(*of)[: refused.attempt])
+        patch.setattr(world.verdicts, "subjects", list)  # it clears before the verdict is stored
+        publish_corrected(world)
+        end_failed(world, refused)
+    assert standing(world)
+    end_failed(world, refused)
     assert not standing(world)
 
 
