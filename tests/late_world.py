@@ -45,7 +45,7 @@ from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest, read_manifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.pipeline_verdicts import PipelineVerdicts
-from slackwater.runs.record import Publication, Run, RunState
+from slackwater.runs.record import Publication, Run, RunRecord, RunState
 from slackwater.sources.partitions import Partition, version_of
 from tests.fakes_check import KEPT, PIPELINE, World
 from tests.fakes_functions import NoCosts
@@ -256,10 +256,7 @@ class LateWorld(World):
 
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
         """Do the job of a frozen run, and record its outcome; return whether it has published."""
-        recorder = RunRecorder(
-            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day,
-            verdicts=self.pipeline_verdicts_of(process),
-        )  # fmt: skip
+        recorder = self.recorder_of(process)
         try:
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.end_published(run))
@@ -272,6 +269,20 @@ class LateWorld(World):
             _repeated(lambda: recorder.end_failed(run, error="States.TaskFailed", cause=cause, retried=True))
             return False
         return True
+
+    def recorder_of(self, process: Process) -> RunRecorder:
+        return RunRecorder(
+            store=process.using(self.store), table=process.using(self.table), now=self.now, wake_day=self.wake_day,
+            verdicts=self.pipeline_verdicts_of(process),
+        )  # fmt: skip
+
+    def record_again(self, record: RunRecord, process: Process) -> None:
+        """Record the outcome of a run again whose end is recorded."""
+        recorder = self.recorder_of(process)
+        if record.state is RunState.PUBLISHED:
+            _repeated(lambda: recorder.end_published(record.run))
+        else:
+            _repeated(lambda: recorder.end_failed(record.run, error="E", cause="", retried=True))
 
     def job(self, run: Run, outcome: str, process: Process, restore: int = 0) -> None:
         """Publish the rows of the run's manifest, or of the version that it restores. Raises `CloudError`.

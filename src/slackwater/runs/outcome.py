@@ -143,17 +143,30 @@ class RunRecorder:
             record = self._record(run)
             # One that a later run has closed as lost gives none: the later one may have published already.
             if record.error == failure.reason:
-                self.verdicts.of_failed(record)
+                self._give_verdicts(record, self.verdicts)
         with self._best_effort("the cost of the run was not recorded"):
             self.record_cost(run)
             self._record_earlier_costs(run)
         return ended
 
+    def _give_verdicts(self, record: RunRecord, verdicts: PipelineVerdicts) -> None:
+        """Give the verdicts of a failed run, unless a later one has published: nothing would clear them."""
+        if not (later := self._later_publication(record.run)):
+            verdicts.of_failed(record)
+            # It may have published, and cleared what there was, before these were stored.
+            later = self._later_publication(record.run)
+        if later:
+            # Also before a repeated call: the first one may have ended after it had stored them.
+            verdicts.of_published([later])
+
+    def _later_publication(self, run: Run) -> RunRecord | None:
+        """Return the latest run after this one whose publication clears verdicts about the day's inputs."""
+        runs = self.table.runs(run.pipeline, run.date)
+        return next((each for each in reversed(runs) if each.run.attempt > run.attempt and _clears(each)), None)
+
     def _clear_verdicts(self, run: Run) -> None:
-        if self.verdicts:
-            record = self._record(run)
-            if record.state is RunState.PUBLISHED and not (record.rollback or record.run.through):
-                self.verdicts.of_published([record])
+        if self.verdicts and _clears(record := self._record(run)):
+            self.verdicts.of_published([record])
 
     @contextmanager
     def _best_effort(self, message: str, *, unless: tuple[type[SlackwaterError], ...] = ()) -> Iterator[None]:
@@ -317,6 +330,11 @@ class RunRecorder:
         if record is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
+
+
+def _clears(record: RunRecord) -> bool:
+    """Return whether a run has published what it has read: no earlier version again, and not before the day's end."""
+    return record.state is RunState.PUBLISHED and not (record.rollback or record.run.through)
 
 
 def _may_finish(day: DayRecord, run: Run) -> bool:

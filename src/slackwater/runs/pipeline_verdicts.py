@@ -16,7 +16,7 @@ from slackwater.runs.holds import MAX_REASON
 from slackwater.runs.inputs.input_definition import InputDefinition
 from slackwater.runs.inputs.manifest import run_manifest
 from slackwater.runs.invalid_input import InvalidInput, refused_input
-from slackwater.runs.period import period_of
+from slackwater.runs.period import parse_date
 from slackwater.runs.record import Run, RunRecord
 from slackwater.runs.table import RunTable
 from slackwater.runs.waits.verdicts import version_read
@@ -24,6 +24,7 @@ from slackwater.state.verdicts import Quality, Subject, Verdict, VerdictTable, f
 from slackwater.storage import ObjectStore
 
 _INSTANT = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
 _Period = tuple[str, int | None]
 """A UTC hour of a source, or a published day and its version."""
 
@@ -63,30 +64,28 @@ class PipelineVerdicts:
     def of_published(self, records: Iterable[RunRecord], *, at: datetime | None = None) -> None:
         """Clear what the pipelines have said because of the same days, about what published runs have read.
 
-        With `at`, the runs would have read the same at that instant, and later verdicts stay.
+        What later runs have said stays. With `at`, the runs would have read the same at that instant: what was said
+        until then is cleared, whichever run has said it.
         """
         # Most deployments have no verdict: then nothing else is read.
         for record in records if (subjects := set(self.table.subjects())) else ():
             # A run of an older version does not say what it has read: the next one clears.
             if record.reads and (ended := at or record.ended_at):
                 for subject in sorted(subjects & _read_by(record.reads)):
-                    self._clear(subject, record.run, record.reads, latest=at, ended=ended)
+                    self._clear(subject, record.run, latest=at, ended=ended)
 
-    def _clear(
-        self, subject: Subject, run: Run, reads: InputDefinition, *, latest: datetime | None, ended: datetime
-    ) -> None:
+    def _clear(self, subject: Subject, run: Run, *, latest: datetime | None, ended: datetime) -> None:
         """Clear what has failed because of the run's day, of all that the run has read of a source or a pipeline."""
         first, last = "0000", "9999"
         if subject.of == "source":
-            # All hours of the day, also those whose events are gone.
-            hours = [f"{item.date}T{item.hour}" for item in period_of(run.date, reads.timezone).partitions()]
-            first, last = hours[0], hours[-1]
+            first, last = _hours_about(run.date)
         before = self.table.verdicts(subject, first, last)
-        # A verdict may be later than the run after it: it is newer than those of a person whose clock is ahead.
         periods = {
             (item.period, item.version)
             for item in failures(item for item in before if item.giver == _giver(run))
-            if latest is None or item.at <= latest
+            # By attempt: a verdict may be later than the run after it, because it is newer than those of a person whose
+            # clock is ahead.
+            if (item.at <= latest if latest else _attempt(item) <= run.attempt)
         }
         # The manifest may be large, and only it names versions.
         if periods and subject.of == "pipeline":
@@ -144,6 +143,21 @@ def _giver(run: Run) -> str:
 
 def _name(run: Run) -> str:
     return f"pipeline {run.pipeline} of {run.date}, attempt {run.attempt}"
+
+
+def _attempt(verdict: Verdict) -> int:
+    """Return the attempt that has given a pipeline's verdict."""
+    return int(verdict.principal.rpartition(" ")[2])
+
+
+def _hours_about(period: str) -> tuple[str, str]:
+    """Return the first and the last UTC hour of the day before a day or an hour, and of the day after it.
+
+    A day has its hours between them in any timezone: a run may have had that of a former definition. Those whose events
+    are gone are among them.
+    """
+    date = parse_date(period.partition("T")[0])
+    return f"{date - _DAY}T00", f"{date + _DAY}T23"
 
 
 def _read_by(reads: InputDefinition) -> set[Subject]:

@@ -30,11 +30,12 @@ from slackwater.runs.period import HOUR, Period
 from slackwater.runs.record import DayRecord, RunReason, RunRecord, RunState
 from slackwater.runs.run_identity import new_run_id
 from slackwater.runs.table import Executions, RunTable, is_running
+from slackwater.runs.waits.mutual_waits import waiting_for
 from slackwater.runs.waits.verdicts import VerdictReader
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import version_of
 from slackwater.state.completeness import CountState, total_counts
-from slackwater.state.verdicts import VerdictTable
+from slackwater.state.verdicts import Verdict, VerdictTable
 from slackwater.storage import ObjectStore
 
 # Between two daily checks, when the clocks change.
@@ -66,6 +67,11 @@ class FactReader:
             return None
         reader = VerdictReader(table=self.table, store=self.store, verdicts=self.verdicts)
         return reader if reader.may_have_failed else None
+
+    @cached_property
+    def waiting(self) -> frozenset[str]:
+        """The pipelines whose verdicts this one does not obey: they may wait for it."""
+        return waiting_for(self.definition.pipeline, self.project.pipelines)
 
     @cached_property
     def reads(self) -> InputDefinition:
@@ -125,7 +131,6 @@ class FactReader:
         files, and facts only about sources with `counts`.
         """
         definition, project, now, record = self.definition, self.project, self.now(), facts.record
-        judged = definition.judged_inputs
         shared = shared_inputs(before, listed, former=run.reads if run else None, present=self.reads)
         change = self._definition_change(run)
         later = attempts_after_published(record, self.table)
@@ -153,12 +158,16 @@ class FactReader:
             counts=counts,
             periods=periods,
             incomplete_until=incomplete_until(waits, ages, short, now=now),
-            invalid_read=self.failures.of_manifest(shared.before, judged=judged) if self.failures else {},
-            invalid_now=self.failures.of_manifest(shared.now, judged=judged) if self.failures else {},
+            invalid_read=self._failed(shared.before),
+            invalid_now=self._failed(shared.now),
             on_invalid=definition.late.on_invalid,
             table_changes=_notified_changes(shared.before, shared.now, definition.published_tables),
             late_inputs=(*late, definition_input(change.digest, at=listed.frozen_at)) if change else late,
         )
+
+    def _failed(self, manifest: InputManifest) -> dict[str, tuple[Verdict, ...]]:
+        """Return by input the verdicts about a manifest that the pipeline obeys."""
+        return self.failures.of_manifest(manifest, waiting=self.waiting) if self.failures else {}
 
     def _definition_change(self, run: RunRecord | None) -> DefinitionChange | None:
         """Return what differs between the definition of the published run and the present one; None if unknown."""

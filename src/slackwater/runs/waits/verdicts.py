@@ -17,6 +17,7 @@ from slackwater.runs.inputs.table_inputs import read_periods
 from slackwater.runs.period import Period
 from slackwater.runs.record import tagged_attempt
 from slackwater.runs.table import RunTable
+from slackwater.runs.waits.mutual_waits import waiting_for
 from slackwater.state.verdicts import Subject, Verdict, VerdictTable, failures, in_order
 from slackwater.storage import ObjectStore
 
@@ -61,8 +62,8 @@ class VerdictReader:
         """Return the verdicts by which that has failed which a run of the day would read of an input, in order.
 
         Of a table of another pipeline, those that have travelled to its published versions; none of an Iceberg table.
-        The pipeline's own are left out: only its run can clear them. So are those of all pipelines about an input that
-        it judges itself: two of them would wait for each other. `pipelines` are those of the project.
+        Left out are those of pipelines that may wait for this one, by the definitions of a project's `pipelines`: they
+        would wait for each other. So are its own, which only its run can clear.
         """
         found: Iterable[Verdict] = ()
         if name in pipeline.published_tables:
@@ -71,7 +72,9 @@ class VerdictReader:
             found = (verdict for date in dates for verdict in self.of_published(item.table, date))
         elif name in pipeline.sources:
             found = self.of_hours(name, (f"{partition.date}T{partition.hour}" for partition in day.partitions()))
-        return in_order(_obeyed(found, pipeline.pipeline, judges=name in pipeline.judged_inputs))
+        verdicts = in_order(found)
+        waiting = waiting_for(pipeline.pipeline, pipelines) if verdicts else ()
+        return tuple(item for item in verdicts if item.pipeline not in waiting)
 
     def of_published(self, pipeline: str, date: str) -> tuple[Verdict, ...]:
         """Return the verdicts by which the published version of a day has failed, or what it has read, in order."""
@@ -87,14 +90,14 @@ class VerdictReader:
         found = self._found_in((pipeline, date, attempt), frozenset())
         return in_order(self._by_id[each] for each in found)
 
-    def of_manifest(self, manifest: InputManifest, *, judged: Collection[str] = ()) -> dict[str, tuple[Verdict, ...]]:
+    def of_manifest(self, manifest: InputManifest, *, waiting: Collection[str] = ()) -> dict[str, tuple[Verdict, ...]]:
         """Return by input the verdicts by which the objects and the published days of a manifest have failed.
 
-        Inputs without any are missing. Left out are those that `of_input` leaves out, if `judged` are the inputs that
-        the pipeline judges itself.
+        Inputs without any are missing. The pipeline's own verdicts are left out, and those of the pipelines `waiting`.
         """
+        not_obeyed = {manifest.pipeline, *waiting}
         found = {
-            name: in_order(_obeyed(items, manifest.pipeline, judges=name in judged))
+            name: in_order(item for item in items if item.pipeline not in not_obeyed)
             for name, items in self._search(manifest, frozenset())
         }
         return {name: items for name, items in found.items() if items}
@@ -147,11 +150,6 @@ class VerdictReader:
         if subject not in self._failures:
             self._failures[subject] = failures(self.verdicts.verdicts(subject, "0000", "9999"))
         return self._failures[subject]
-
-
-def _obeyed(verdicts: Iterable[Verdict], pipeline: str, *, judges: bool) -> Iterator[Verdict]:
-    """Yield the verdicts that a pipeline obeys, about an input that it may judge itself."""
-    yield from (item for item in verdicts if not item.pipeline or not (judges or item.pipeline == pipeline))
 
 
 def version_read(item: InputObject, table: RunTable) -> DayVersion:
