@@ -116,7 +116,8 @@ class RawTables:
         definition, wanted = self.project.source(source), sorted(set(partitions))
         with translated(f"update the table {self._name(source)}"):
             for attempt in range(_ATTEMPTS):
-                time.sleep(random.uniform(0, attempt and 2**attempt / 4))  # noqa: S311 - so that two do not meet again
+                if attempt:
+                    time.sleep(random.uniform(0, 2**attempt / 4))  # noqa: S311 - so that two do not meet again
                 with suppress(CommitFailedException):
                     return self._reconcile(definition, wanted)
         raise Unavailable(f"other writers keep changing the table {self._name(source)}: repeat the command")

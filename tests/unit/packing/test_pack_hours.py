@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from slackwater.errors import ObjectInvalid, SlackwaterError
+from slackwater.errors import AccessDenied, ObjectInvalid, SlackwaterError
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.inputs.consistent_listing import consistent_listing
@@ -604,6 +604,26 @@ def test_the_table_is_updated_if_the_answer_to_the_write_of_an_index_was_lost(mo
     monkeypatch.setattr(world.store, "put_new", lambda uri, *more: put(uri, *more) and not uri.endswith(INDEX))
     assert packer_of(world, updates).pack(world.source, limit=timedelta(minutes=13)) == Packing()
     assert len(world.stored(INDEX)) == len(updates) == 1
+
+
+def test_objects_that_cannot_be_deleted_fail_their_hour_only(monkeypatch):
+    world, delete = World(), MemoryStore.delete
+    world.push_small(3)
+    world.push_small(3, NOON + HOUR)
+    world.pack()
+    world.clock.pass_by(days=4)
+
+    def delete_if_allowed(store, uris):
+        if any("hour=12" in uri for uri in uris):
+            raise AccessDenied("no access")
+        delete(store, uris)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "delete", delete_if_allowed)
+        done = world.pack()
+    assert (done.deleted, done.failed) == (3, {"2013-03-11T12": "no access"})
+    assert world.pack().deleted == 3
+    world.check()
 
 
 def test_an_object_with_a_damaged_page_fails_its_hour_only():

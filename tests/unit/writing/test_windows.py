@@ -63,9 +63,12 @@ def test_bins_of_an_older_object_are_read_from_its_column():
 
 
 def test_a_foreign_object_is_named():
-    file = io.BytesIO()
+    file, damaged = io.BytesIO(), io.BytesIO()
     pq.write_table(pa.table({"id": ["a"]}), file)
-    for content in (b"no Parquet", file.getvalue()):
+    pq.write_table(pa.table({EVENT_TIME: of_times([HOURS[3]])}), damaged)
+    damaged.seek(4)
+    damaged.write(b"\xff" * 16)  # of the first page; the footer stays
+    for content in (b"no Parquet", file.getvalue(), damaged.getvalue()):
         with pytest.raises(ObjectInvalid, match="s3://raw/x has no timestamps"):
             windows_in(io.BytesIO(content), (ALL,), uri="s3://raw/x")
 

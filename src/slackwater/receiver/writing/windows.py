@@ -97,7 +97,7 @@ def windows_in(file: io.IOBase, keys: tuple[str, ...], *, uri: str) -> Histogram
                 # An object that was written before the source had the field has no such column.
                 events = parquet.read_row_group(group, columns=columns_of(keys), use_threads=False)
                 bins = added([bins, *hourly_bins(events, keys)], keys)
-    except (pa.ArrowException, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:  # OSError: a damaged page
         raise ObjectInvalid(
             f"{uri} has no timestamps ({error}): it was not written by the receiver (remove it)"
         ) from error

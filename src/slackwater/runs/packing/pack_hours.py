@@ -179,9 +179,14 @@ class HourPacker:
         # missed a change, can be read again.
         if changed := [hour for hour in packed if packed[hour] is not None or unused.get(hour)]:
             self.update_table(source.source, changed)
-        deleted = [uri for uris in unused.values() for uri in uris]
-        self.store.delete(deleted)
-        return Packing(sum(filter(None, packed.values())), len(deleted), failed)
+        deleted = 0
+        for hour, uris in unused.items():
+            try:
+                self.store.delete(uris)
+                deleted += len(uris)
+            except SlackwaterError as error:
+                failed["T".join(hour)] = str(error)
+        return Packing(sum(filter(None, packed.values())), deleted, failed)
 
     def _is_due(self, source: Source, items: Sequence[StoredObject]) -> bool:
         """Return whether anything may have to be done: a packed hour to which nothing has come is only listed."""
