@@ -15,6 +15,7 @@ from slackwater.arrow.session import SMALL_WAY, temporary_settings
 from slackwater.local.emr.spark import class_archive, job_home
 from slackwater.spark.standalone import INTERPRETED
 from tests.fakes_spark import FolderStore
+from tests.spark.compared_day import Day, a_day
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".slackwater" / "jars"
@@ -137,3 +138,9 @@ def store(tmp_path: Path) -> FolderStore:
 def stores(store: FolderStore) -> Callable[[], FolderStore]:
     """A factory of the same store for worker processes."""
     return partial(FolderStore, store.root)
+
+
+@pytest.fixture
+def day(spark, store, stores) -> Day:
+    """A table without versions."""
+    return a_day(spark, store, stores)

@@ -18,11 +18,10 @@ from slackwater.runs.attempt_files import publication_uri, unpublished_uri
 from slackwater.spark.compare.split import split_versions
 from slackwater.spark.stage import StageJob, store_unpublished
 from tests.independent import assert_same_table, daily_delays
+from tests.spark.compared_day import JOB, PREFIX, Day
 from tests.spark.frames import frame_of
 from tests.spark.nyc import PROJECT_URI, nyc_day
-from tests.spark.test_compare import JOB, PREFIX, Day, day
 
-__all__ = ["day"]  # a fixture
 SPLIT = JOB.model_copy(update={"job": "s" * 32})
 PRODUCER = Producer(pipeline="p", date="2013-03-08", run_id="r", attempt=2, stage="s", correlation_id="c")
 SCHEMA = "origin string, carrier string, flights bigint, delay double"
