@@ -184,6 +184,7 @@ def test_another_definition_than_that_of_the_run_says_nothing_about_it(runs, dai
     ("error", "kind"),
     [
         ("DataError: 3 rows", "FAIL"),
+        (f"DataError: {'Flüge ☃ ' * 500}", "FAIL"),
         ("its execution ended without recording an outcome", "ABORT"),
         ("Stopped: it was stopped with slackwater stop", "ABORT"),
     ],
